@@ -1,9 +1,8 @@
-//! What limits how much a directory takes: the quota of a project on XFS and ext4, the quota group
-//! of a subvolume on Btrfs.
+//! Limits on the size of directories: project quotas on XFS and ext4, quota groups of subvolumes on Btrfs.
 //!
-//! A record of the limit is kept with the directory around the limited one, which no pod sees. A pod can
-//! change the project that its own files belong to, and whoever turns the quotas of a Btrfs off and
-//! on again has lost all limits; the record tells how it should be.
+//! A record of the limit is kept with the directory around the limited one, where no pod sees it. A pod can change the
+//! project of its own files, and turning the quotas of a Btrfs off and on again loses all limits; the record says what
+//! the limit should be.
 
 mod projects;
 mod removal;
@@ -26,27 +25,27 @@ use rustix::{
 };
 use std::{fmt, fs::File, io, num::NonZeroU32, os::fd::AsFd};
 
-/// Where the record is kept.
+/// Extended attribute that keeps the record.
 pub(crate) const RECORD: &str = "trusted.flexvol.limit";
 
-/// `statfs` names file systems by these (linux/magic.h).
+/// Magic numbers of file systems in `statfs` (linux/magic.h).
 const XFS: i64 = 0x5846_5342;
 const EXT4: i64 = 0xef53;
 
-/// What limits a directory, and how far.
+/// Record of a directory's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The project all of it belongs to; none for a subvolume, which has a quota group of its own.
+    /// The project that everything in it belongs to; `None` for a subvolume, which has a quota group of its own.
     pub project: Option<NonZeroU32>,
-    /// The limit it got last, or was to get when something was cut.
+    /// The last limit set, or the one that was about to be set at an interruption.
     pub size: Bytes,
 }
 
-/// What a record begins with; another one is of a newer driver.
+/// Version, the first word of a record; a higher one was written by a newer driver.
 const VERSION: &str = "1";
 
 impl Record {
-    /// What is kept with the directory around a limited one.
+    /// Reads the record that is kept with the directory around a limited one.
     pub(crate) fn of(around: &File) -> Result<Option<Record>> {
         let Some(text) = attribute::read(around, RECORD)? else {
             return Ok(None);
@@ -54,7 +53,7 @@ impl Record {
         Record::parse(&text).map(Some)
     }
 
-    /// Reads `1 PROJECT SIZE`, the size in bytes and project zero for none.
+    /// Parses `1 PROJECT SIZE`: the size in bytes, and project zero for none.
     fn parse(text: &str) -> Result<Record> {
         let wrong = |what: &'static str| Error::new(ErrorKind::Storage, what).because(text);
         let words: Vec<_> = text.split(' ').collect();
@@ -79,29 +78,29 @@ impl fmt::Display for Record {
     }
 }
 
-/// What a directory may take and has.
+/// Limit and usage of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The limit that is in force; zero is none.
+    /// The limit in force; zero is none.
     pub limit: Bytes,
-    /// What it has and nobody else: on Btrfs not what snapshots have too, as of its last commit, at most half
-    /// a minute ago. Quotas of projects do not tell what is shared.
+    /// Bytes that only this directory has. On Btrfs without blocks shared with snapshots, as of the last commit, at
+    /// most half a minute ago. Project quotas do not tell what is shared.
     pub own: Bytes,
 }
 
-/// How a file system limits directories.
+/// Mechanism by which a file system limits directories.
 #[derive(Debug)]
 pub(crate) enum Limiter {
     Projects(ProjectQuotas),
-    /// What the subvolumes lie below: within a full one nothing can be begun, not even its growth.
+    /// The directory that contains the subvolumes. Within a full subvolume nothing can be started, not even its growth.
     Subvolumes(File),
 }
 
 impl Limiter {
-    /// What limits the directories in `parent`.
+    /// Determines how directories in `parent` are limited.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`] where nothing does, saying what to turn on.
+    /// [`ErrorKind::Configuration`] where they are not; the message says what to turn on.
     pub(crate) fn of(parent: &File) -> Result<Limiter> {
         let failed =
             |error: Errno| Error::system("ask the pool's file system for its quotas", error);
@@ -129,7 +128,7 @@ impl Limiter {
                 );
             }
             (false, EXT4) => {
-                // One that was made read-only counts no more.
+                // A file system that was remounted read-only after an error enforces nothing.
                 expect_writable(parent.as_fd())?;
                 return missing(
                     "the pool's file system limits no directories: unmount it, run \"tune2fs -O project,quota -Q prjquota\" on its device, and mount it with the option prjquota",
@@ -141,7 +140,7 @@ impl Limiter {
                 );
             }
         }
-        // Nothing can be moved into a directory that hands on another project.
+        // A directory that passes on a project of its own cannot take directories of other projects.
         match sys::quota::project(parent.as_fd()).map_err(failed)? {
             (_, false) => Ok(Limiter::Projects(quotas)),
             (project, true) => Err(Error::new(
@@ -152,11 +151,11 @@ impl Limiter {
         }
     }
 
-    /// Checks that limits hold now: Btrfs that lost count counts nothing any more, and limits
+    /// Checks that limits are enforced now. After a Btrfs has marked its quotas inconsistent, it counts and limits
     /// nothing (fs/btrfs/qgroup.c, `qgroup_mark_inconsistent`).
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`], with what to do.
+    /// [`ErrorKind::Configuration`]; the message says what to do.
     pub(crate) fn expect_counted(&self) -> Result<()> {
         let Limiter::Subvolumes(parent) = self else {
             return Ok(());
@@ -174,7 +173,7 @@ impl Limiter {
         }
     }
 
-    /// Makes a directory that can be limited.
+    /// Creates a directory that can be limited.
     pub(crate) fn make(&self, parent: &File, name: &str) -> Result<()> {
         let made = match self {
             Limiter::Projects(_) => rustix::fs::mkdirat(parent, name, Mode::RWXU),
@@ -183,7 +182,7 @@ impl Limiter {
         made.map_err(|error| Error::system("make the volume's directory", error))
     }
 
-    /// A project for a new directory, none of `taken`; `wish` spreads them.
+    /// Picks a project for a new directory, none of `taken`; `wish` spreads the choices. `None` for a subvolume.
     pub(crate) fn free_project(
         &self,
         projects: &Projects,
@@ -196,8 +195,8 @@ impl Limiter {
         }
     }
 
-    /// What a directory was made to be limited by, which is not so where it was copied: limiting
-    /// it would limit what lies around it.
+    /// Returns what the directory was created to be limited by. Refuses a copied directory: limiting it would limit
+    /// what lies around it.
     fn target(&self, directory: &File, record: &Record) -> Result<Target<'_>> {
         let copied = |what: &'static str| Err(Error::new(ErrorKind::Conflict, what));
         let failed =
@@ -220,7 +219,7 @@ impl Limiter {
         }
     }
 
-    /// Whether what is made in the directory counts: its owner can have changed that.
+    /// Whether new files in the directory count towards its limit; its owner may have changed that.
     pub(crate) fn holds(&self, directory: &File, record: &Record) -> Result<bool> {
         let failed = |error: Errno| Error::system("ask for the volume's project", error);
         match self.target(directory, record)? {
@@ -232,8 +231,8 @@ impl Limiter {
         }
     }
 
-    /// Sees that what is made in the directory counts, and that a subvolume can be written; true where
-    /// that was not so.
+    /// Makes new files in the directory count towards its limit, and a subvolume writable. Returns whether a change was
+    /// needed.
     pub(crate) fn join(&self, directory: &File, record: &Record) -> Result<bool> {
         let failed = |error: Errno| Error::system("give the volume to its project", error);
         let joined = match self.target(directory, record)? {
@@ -250,7 +249,7 @@ impl Limiter {
         self.target(directory, record)?.usage()
     }
 
-    /// What a directory has of which the record cannot be read, and its project.
+    /// Returns the usage of a directory whose record cannot be read, and its project.
     pub(crate) fn usage_without_record(
         &self,
         directory: &File,
@@ -269,7 +268,7 @@ impl Limiter {
         Ok((self.usage(directory, &record)?, project))
     }
 
-    /// Limits the directory to `size`, and makes that last.
+    /// Limits the directory to `size`, durably.
     pub(crate) fn set(&self, directory: &File, record: &Record, size: Bytes) -> Result<()> {
         let set = match self.target(directory, record)? {
             Target::Project(quotas, project) => quotas.set(project.get(), size.0),
@@ -280,10 +279,10 @@ impl Limiter {
     }
 }
 
-/// What one directory is limited by.
+/// What limits one directory.
 enum Target<'a> {
     Project(&'a ProjectQuotas, NonZeroU32),
-    /// What holds it, and its id.
+    /// The directory that contains the subvolume, and the subvolume's id.
     Subvolume(&'a File, u64),
 }
 

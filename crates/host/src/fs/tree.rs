@@ -208,7 +208,8 @@ impl Removal<'_> {
         Ok(None)
     }
 
-    /// Returns the type of an entry, or a timeout error; `None` for an entry that is not to be removed.
+    /// Returns the type of an entry; `None` for an entry that is not to be removed. Fails with ETIMEDOUT after the
+    /// deadline.
     fn kind(&self, directory: &File, entry: &DirEntry) -> io::Result<Option<FileType>> {
         self.expect_time()?;
         let name = entry.file_name();

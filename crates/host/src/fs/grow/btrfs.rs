@@ -1,4 +1,4 @@
-//! Which Btrfs is mounted, and on which devices.
+//! Identifies a mounted Btrfs and its devices.
 
 use super::ioctl;
 use crate::{
@@ -13,39 +13,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the kernel knows of each Btrfs that is mounted, by UUID.
+/// Directory of sysfs with an entry for each mounted Btrfs, by UUID.
 const ALL: &str = "/sys/fs/btrfs";
 
-/// As many ids of devices are tried: they are never used again, and a pod that adds and removes devices
-/// makes them large.
+/// Most device ids tried. Ids are never reused, and a pod that adds and removes devices makes them large.
 const IDS: u64 = 64;
 
-/// What a mounted Btrfs is called by, whatever devices it was given since it was made. Since Linux 6.7
-/// that is another UUID than it was made with while a copy of it is mounted (`temp_fsid` in
-/// fs/btrfs/volumes.h), or the copy's is another.
+/// Returns the UUID by which the kernel knows a mounted Btrfs, whatever devices were added since it was made.
+///
+/// Since Linux 6.7 this differs from the UUID it was made with while a copy of it is mounted (`temp_fsid` in
+/// fs/btrfs/volumes.h), or that of the copy differs.
 pub(crate) fn uuid(mount: BorrowedFd<'_>) -> Option<Uuid> {
     let (fsid, _) = ioctl::btrfs_identity(mount).ok()?;
     Some(Uuid::from_bytes(fsid))
 }
 
-/// Whether a Btrfs of that UUID is mounted, in any mount namespace or none. It may be a copy.
+/// Whether a Btrfs with this UUID is mounted, in any mount namespace or none. It may be a copy.
 ///
 /// # Errors
-/// When sysfs cannot be asked.
+/// When sysfs cannot be read.
 pub fn is_mounted(uuid: Uuid) -> Result<bool> {
     fs::exists(format!("{ALL}/{uuid}"))
         .map_err(|error| Error::system("ask the kernel for its btrfs", error))
 }
 
-/// The block devices of a mounted Btrfs, as far as they are known. Its `st_dev` does not tell; sysfs
-/// has all of them, also where two devices say that they have the same id. Which entry of sysfs it is the
-/// mount's UUID tells, but while a copy is mounted the kernel mixes these up: then it is that one which
-/// has a device that the mount names.
+/// Returns the block devices of a mounted Btrfs, as far as they are known.
+///
+/// Its `st_dev` does not tell them. sysfs lists them all, even if two devices claim the same id. The mount's UUID
+/// selects the entry of sysfs. While a copy is mounted the kernel mixes the entries up, so the entry must have a device
+/// that the mount names.
 pub(crate) fn devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
     entry(mount).map_or(Vec::new(), |entry| devices_in(&entry))
 }
 
-/// What is in no chunk, on each of its devices. `None` where the kernel does not tell.
+/// Returns the unallocated bytes of each of its devices; `None` where the kernel does not tell.
 pub(crate) fn unallocated(mount: BorrowedFd<'_>) -> Option<Vec<u64>> {
     let (_, most) = ioctl::btrfs_identity(mount).ok()?;
     let each = (1..=most).take(4096);
@@ -55,7 +56,7 @@ pub(crate) fn unallocated(mount: BorrowedFd<'_>) -> Option<Vec<u64>> {
     )
 }
 
-/// What sysfs has of it.
+/// Finds the sysfs directory of a mounted Btrfs.
 pub(crate) fn entry(mount: BorrowedFd<'_>) -> Option<PathBuf> {
     let (fsid, most) = ioctl::btrfs_identity(mount).ok()?;
     let by_uuid = Path::new(ALL).join(Uuid::from_bytes(fsid).to_string());
@@ -82,7 +83,8 @@ fn devices_in(entry: &Path) -> Vec<DeviceNumber> {
         .collect()
 }
 
-/// `None` where the path is another mount namespace's, or was replaced.
+/// Returns the number of the block device at a path. `None` where the path belongs to another mount namespace, or was
+/// replaced.
 fn number_of(path: &Path) -> Option<DeviceNumber> {
     let stat = rustix::fs::stat(path).map_err(io::Error::from).ok()?;
     let is_block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;

@@ -1,8 +1,7 @@
-//! The ioctls that measure and grow file systems.
+//! Ioctls that measure and grow file systems.
 //!
-//! XFS' are not in the kernel's exported headers, so their structures are here; the others are
-//! in `linux_raw_sys`. Numbers: `fs/xfs/libxfs/xfs_fs.h`, `fs/ext4/ext4.h`,
-//! `include/uapi/linux/btrfs.h`.
+//! Those of XFS are not in the kernel's exported headers, so their structures are defined here; the others are in
+//! `linux_raw_sys`. Numbers: `fs/xfs/libxfs/xfs_fs.h`, `fs/ext4/ext4.h`, `include/uapi/linux/btrfs.h`.
 #![allow(unsafe_code)]
 
 use linux_raw_sys::btrfs::{
@@ -30,9 +29,9 @@ pub(super) struct XfsGeometry {
     log_blocks: u32,
     sector_size: u32,
     inode_size: u32,
-    /// How many percent of the space inodes may take.
+    /// Percentage of the space that inodes may take.
     pub inode_percent: u32,
-    /// Blocks the data section spans.
+    /// Blocks of the data section.
     pub data_blocks: u64,
     realtime_blocks: u64,
     realtime_extents: u64,
@@ -47,8 +46,8 @@ pub(super) struct XfsGeometry {
     directory_block_size: u32,
 }
 
-/// `struct xfs_growfs_data`. On 32-bit x86 the kernel's has no padding and another number; this
-/// is not built there.
+/// `struct xfs_growfs_data`. On 32-bit x86 the kernel's has no padding and another ioctl number; this crate is not
+/// built there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct XfsGrowData {
@@ -82,8 +81,7 @@ pub(super) fn xfs_geometry(mount: BorrowedFd<'_>) -> Result<XfsGeometry> {
     Ok(geometry)
 }
 
-/// Grows the data section of a mounted XFS; the same number of blocks as before only rewrites the
-/// secondary superblocks.
+/// Grows the data section of a mounted XFS. An unchanged number of blocks only rewrites the secondary superblocks.
 pub(super) fn xfs_grow(mount: BorrowedFd<'_>, new_blocks: u64, inode_percent: u32) -> Result<()> {
     let request = XfsGrowData {
         new_blocks,
@@ -117,15 +115,15 @@ pub(super) fn btrfs_grow_to_end(mount: BorrowedFd<'_>, device_id: u64) -> Result
     unsafe { btrfs_ioc_resize(mount.as_raw_fd(), &raw const request) }
 }
 
-/// The bytes that a mounted Btrfs uses of one of its devices.
+/// Returns the bytes that a mounted Btrfs uses of one of its devices.
 pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result<u64> {
     Ok(btrfs_device(mount, device_id)?.total_bytes)
 }
 
-/// The bytes of one of the devices of a mounted Btrfs that are in no chunk, and none where it is missing; ENODEV where
-/// it has none of this id.
+/// Returns the bytes of a device of a mounted Btrfs that are in no chunk, zero where the device is missing; ENODEV
+/// where there is no device with this id.
 pub(super) fn btrfs_unallocated(mount: BorrowedFd<'_>, device_id: u64) -> Result<u64> {
-    /// No chunk begins before (`BTRFS_DEVICE_RANGE_RESERVED`).
+    /// Start of the first chunk (`BTRFS_DEVICE_RANGE_RESERVED`).
     const RESERVED: u64 = 1 << 20;
     let device = btrfs_device(mount, device_id)?;
     let size = if device.path[0] == 0 {
@@ -136,7 +134,8 @@ pub(super) fn btrfs_unallocated(mount: BorrowedFd<'_>, device_id: u64) -> Result
     Ok(size.saturating_sub(device.bytes_used.saturating_add(RESERVED)))
 }
 
-/// What the kernel opened one of the devices of a mounted Btrfs by; ENODEV where it has none of this id.
+/// Returns the path by which the kernel opened a device of a mounted Btrfs; ENODEV where there is no device with this
+/// id.
 pub(super) fn btrfs_device_path(mount: BorrowedFd<'_>, device_id: u64) -> Result<PathBuf> {
     let path = btrfs_device(mount, device_id)?.path;
     let path = path.iter().take_while(|byte| **byte != 0);
@@ -159,7 +158,7 @@ fn btrfs_device(mount: BorrowedFd<'_>, device_id: u64) -> Result<btrfs_ioctl_dev
     Ok(info)
 }
 
-/// The fsid of a mounted Btrfs, and the largest id of its devices.
+/// Returns the fsid of a mounted Btrfs, and the largest id of its devices.
 pub(super) fn btrfs_identity(mount: BorrowedFd<'_>) -> Result<([u8; 16], u64)> {
     let mut info = btrfs_ioctl_fs_info_args {
         max_id: 0,

@@ -1,5 +1,4 @@
-//! Growing ext3 and ext4 while they are not mounted, by their tools, and mending what a growth that
-//! was cut has left.
+//! Grows unmounted ext3 and ext4 with their tools, and repairs the remains of an interrupted growth.
 
 use super::{ends_with, ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
 use crate::{
@@ -18,44 +17,44 @@ use std::{
     time::Duration,
 };
 
-/// How long a check or a growth may take before this process stops waiting. The program itself is
-/// never cut.
+/// Time to wait for a check or a growth. The program itself is never killed.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Bits of the exit status of e2fsck(8): 1 errors corrected, 2 reboot wanted; 4 errors left
-/// uncorrected, 8 operational error, and more, of which all are failures.
+/// Bits of the exit status of e2fsck(8): 1 errors corrected, 2 reboot wanted, 4 errors left uncorrected, 8 operational
+/// error. All others are failures too.
 const CORRECTED: i32 = 1 | 2;
 const UNCORRECTED: i32 = 4;
 const OPERATIONAL: i32 = 8;
 
-/// e2fsck.conf(5): `-p` also corrects the one problem that a resize inode without its blocks is,
-/// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
+/// e2fsck.conf(5) that lets `-p` also correct a resize inode without its blocks (`PR_0_RESIZE_INODE_INVALID` in
+/// e2fsck/problem.h).
 const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
-/// What the caller remembers of the tools that write, durably: the flag of errors that they leave when they fail, and
-/// `resize2fs` when it is cut, others leave too.
+/// Durable record, kept by the caller, of whether the tools that write were started. The error flag, which the tools
+/// leave when they fail and `resize2fs` when it is interrupted, does not tell: others leave it too.
 pub trait Resizing {
-    /// Whether they were started, and the file system not seen grown since.
+    /// Whether the tools were started and the file system has not been seen grown since.
     fn was_begun(&self) -> bool;
 
-    /// They are about to be started.
+    /// Records that the tools are about to be started.
     ///
     /// # Errors
-    /// When that may not be remembered.
+    /// When this cannot be recorded.
     fn begin(&self) -> Result<()>;
 }
 
-/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck` and `resize2fs`: for kernels and processes that
-/// cannot grow it mounted. One with damage is left as it is, unless that is what a cut `resize2fs` leaves.
+/// Checks and grows an unmounted ext3 or ext4 with `e2fsck` and `resize2fs`.
 ///
-/// `hold` is held by the programs too: they are never cut, not even when this process dies.
+/// For kernels and processes that cannot grow it while it is mounted. A damaged file system is left as it is, unless an
+/// interrupted `resize2fs` left the damage. The programs inherit `hold`: they are never killed, not even when this
+/// process dies.
 ///
 /// # Errors
-/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
-/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device, or the kernel or `e2fsck` found damage that a
-///   person must look at.
-/// - [`ErrorKind::Storage`]: so did `e2fsck` while it completed a cut `resize2fs`.
-/// - [`ErrorKind::SizeNotReached`], also where it was made to grow in place to less.
+/// - [`ErrorKind::Busy`]: the device is in use, possibly in another mount namespace.
+/// - [`ErrorKind::Conflict`]: the file system is larger than its device, or the kernel or `e2fsck` found damage that a
+///   person must examine.
+/// - [`ErrorKind::Storage`]: `e2fsck` found damage while it completed an interrupted `resize2fs`.
+/// - [`ErrorKind::SizeNotReached`]: also where the file system can grow in place only to a smaller size.
 /// - [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
 /// - [`ErrorKind::Invalid`]: another kind of file system.
 pub fn offline(
@@ -70,13 +69,13 @@ pub fn offline(
             format!("{filesystem} grows only while it is mounted"),
         ));
     }
-    // Both programs claim the device themselves and refuse one that is claimed, so this claim
-    // only finds out, and the volume's lock keeps it true.
+    // Both programs claim the device themselves and refuse one that is claimed. So this claim only checks, and the
+    // volume's lock keeps the result true.
     drop(device.claim()?);
     let space = device.size()?;
     let (found, details) = ext_superblock(device)?;
     refuse_beyond(found.size, space)?;
-    // A resize2fs that was cut leaves the error flag, which it sets while it works.
+    // `resize2fs` sets the error flag while it works, so an interrupted one leaves it.
     if ends_with(&found, space) && !details.has_errors {
         return Ok(());
     }
@@ -87,11 +86,11 @@ pub fn offline(
         if details.has_errors {
             return Err(left_for_a_person("the kernel has found errors in it"));
         }
-        // Before the check, which reads all inodes and which each mount would repeat.
+        // Before the check, which reads all inodes and would be repeated at each mount.
         refuse_moving(space, &found, details)?;
         expect_sound(device, hold)?;
     }
-    // What follows sets the flag of errors when it fails or is cut.
+    // The tools set the error flag when they fail or are interrupted.
     resizing.begin()?;
     check(device, &found, details, was_cut, hold)?;
     refuse_moving(space, &found, details)?;
@@ -101,7 +100,7 @@ pub fn offline(
     resize
         .run(&arguments, &limits(&held))?
         .success("grow the file system")?;
-    // It may be neither as it was nor as it shall be, whatever the reason.
+    // Whatever the reason, the file system may be neither in its old state nor grown.
     device.sync().map_err(|error| {
         Error::new(ErrorKind::Storage, "cannot write the grown file system out")
             .because(error.report())
@@ -110,7 +109,8 @@ pub fn offline(
     refuse_less(ext_geometry(&found, details), space)
 }
 
-/// What `resize2fs` has moved in part, when storage fails or an extent of what it moves is not to its liking, nothing mends.
+/// Refuses a growth for which `resize2fs` would have to move data. If storage fails midway, or `resize2fs` meets an
+/// extent that it cannot handle, nothing repairs the file system.
 fn refuse_moving(space: Bytes, found: &Superblock, details: ExtDetails) -> Result<()> {
     let block = u64::from(found.block);
     if space.0 / block <= details.most_in_place {
@@ -125,12 +125,12 @@ fn refuse_moving(space: Bytes, found: &Superblock, details: ExtDetails) -> Resul
     ))
 }
 
-/// Makes an ext3 or ext4 mountable that the kernel refuses, by one of two steps: where a power cut wrote one
-/// sector of its superblock alone, that gets its checksum again; otherwise what a cut `resize2fs` left is
-/// checked, if `resize2fs` `was_begun`.
+/// Makes an ext3 or ext4 mountable that the kernel refuses, in one of two ways.
 ///
-/// Anything else is left as it is for a person. `e2fsck -p` would throw away a journal with a wrong bit and all that
-/// was synced into it, and would write a wrong descriptor of a group over its copies.
+/// If a power cut wrote only one sector of its superblock, the checksum is written again. Otherwise, if `resize2fs`
+/// `was_begun`, the remains of an interrupted `resize2fs` are checked. Anything else is left to a person: `e2fsck -p`
+/// would discard a journal with one wrong bit and everything synced into it, and would copy a wrong group descriptor
+/// over its backups.
 ///
 /// # Errors
 /// As for [`offline`].
@@ -161,7 +161,7 @@ pub fn mend(
     ))
 }
 
-/// Whether the superblock was torn; then it has its checksum again.
+/// Writes the checksum of a torn superblock again. Returns whether it was torn.
 fn mends_superblock(device: &Device, found: &Superblock, details: ExtDetails) -> Result<bool> {
     let was_torn = match details.first_copy {
         Some(copy) => torn::write_checksum(device, found, copy)?,
@@ -174,7 +174,8 @@ fn mends_superblock(device: &Device, found: &Superblock, details: ExtDetails) ->
     Ok(was_torn)
 }
 
-/// `e2fsck -f -n`, which writes nothing: `-p` would take the names of damaged files away, and say that it corrected something.
+/// Checks with `e2fsck -f -n`, which writes nothing: `-p` would remove the names of damaged files, and report that it
+/// corrected something.
 fn expect_sound(device: &Device, hold: &lock::Guard) -> Result<()> {
     let held = [hold.as_fd(), device.file().as_fd()];
     let checked = run(&Tool::find("e2fsck")?, &["-f", "-n"], device, &held)?;
@@ -193,8 +194,8 @@ fn left_for_a_person(why: &str) -> Error {
     )
 }
 
-/// `e2fsck -f -p`. Where the superblock does not do, its first copy is used. What a cut `resize2fs` leaves of its own
-/// inode is more than `-p` corrects: only that is made anew.
+/// Checks with `e2fsck -f -p`, using the first copy of the superblock if the primary one is unusable. An interrupted
+/// `resize2fs` leaves damage in the resize inode that `-p` does not correct: only that inode is rebuilt.
 fn check(
     device: &Device,
     found: &Superblock,
@@ -221,16 +222,16 @@ fn check(
     }
 }
 
-/// Has `e2fsck` make the resize inode anew, which a cut `resize2fs` leaves half written. It keeps the
-/// blocks that later group descriptors may take, and nothing of anybody's. `e2fsck` answers no other
-/// question: the flag that tells of a cut `resize2fs` is also what an `e2fsck -p` leaves that gave up.
+/// Has `e2fsck` rebuild the resize inode, which an interrupted `resize2fs` leaves half written. That inode reserves
+/// blocks for later group descriptors and holds no user data. `e2fsck` gets no other permission: the flag that
+/// indicates an interrupted `resize2fs` is also set by an `e2fsck -p` that gave up.
 fn rebuild_resize_inode(
     tool: &Tool,
     device: &Device,
     held: &[BorrowedFd<'_>; 2],
 ) -> Result<Output> {
-    // What is left in it could claim blocks of others. Without `-n` a bitmap that was written in part
-    // is in the way. That this failed is seen by the check.
+    // Remains in the inode could claim blocks of other files. `-n` turns off the verification of checksums, which a
+    // half-written bitmap fails. The check will notice if this failed.
     let clear = ["-w", "-n", "-R", "clri <7>"];
     run(&Tool::find("debugfs")?, &clear, device, held)?;
     let failed = |error: io::Error| Error::system("tell e2fsck what it may correct", error);

@@ -1,15 +1,16 @@
-//! An ext4 superblock of which a power cut left two sectors that were not written together.
+//! Repairs a torn ext4 superblock: a power cut left two sectors that were not written together.
 //!
-//! All that is read from it to find the journal stands in the first sector, which is whole; the checksum
-//! over both stands in the second. The copies of the superblock are older: a growth that was cut may
-//! not have told them of its groups yet, and `e2fsck` that begins with one finds them damaged. With
-//! its checksum right again the superblock is as good as if both sectors were of one write.
+//! Everything needed to find the journal is in the first sector, which is intact; the checksum over both sectors is in
+//! the second. The copies of the superblock may be older: an interrupted growth may not have written its groups to them
+//! yet, and an `e2fsck` that starts from a copy reports these groups as damaged. With a correct checksum the superblock
+//! is as good as if both sectors came from one write.
 //!
-//! Where a growth was written in part, the copies may also be newer: what the journal holds of the superblock then is,
-//! and a replay writes it.
+//! If a growth was written in part, the copies may also be newer. The journal then holds a superblock, which a replay
+//! writes.
 //!
-//! A superblock that was damaged looks the same. So all of it that no use changes must be as it is in a copy, the
-//! journal as it says, and no copy of a larger file system than it or the journal tells of.
+//! A damaged superblock looks the same as a torn one. Therefore every field that does not change in use must equal that
+//! of a copy, the journal must be in the state that the superblock claims, and the copy must not tell of a larger file
+//! system than the superblock or the journal.
 
 mod journal;
 
@@ -23,50 +24,50 @@ use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 const SUPERBLOCK: u64 = 1024;
 
-/// What a mount, a write, an error or a growth changes, as bytes of the superblock (`struct ext4_super_block`,
-/// fs/ext4/ext4.h). Copies are written by a growth alone.
+/// Byte ranges of the superblock that a mount, a write, an error or a growth changes (`struct ext4_super_block`,
+/// fs/ext4/ext4.h). Only a growth writes the copies.
 const CHANGING: [Range<usize>; 15] = [
-    // Inodes and blocks, those that are reserved, and those that are free.
+    // Numbers of inodes and blocks: all, reserved and free.
     0x0..0x14,
     0x150..0x15c,
-    // Times, the number of mounts, the state, and the kibibytes written.
+    // Times, number of mounts, state, and kibibytes written.
     0x2c..0x36,
     0x3a..0x3c,
     0x40..0x44,
     0x178..0x180,
     0x274..0x27c,
-    // The group that a copy stands in.
+    // Group of a copy.
     0x5a..0x5c,
     COMPATIBLE..READ_ONLY_COMPATIBLE + 4,
-    // Where it was mounted, the first orphan, and errors.
+    // Last mount point, first orphan, and errors.
     0x88..0xc8,
     0xe8..0xec,
     0x194..0x200,
     RESERVED..RESERVED + 2,
-    // What metadata take.
+    // Blocks of metadata.
     0x248..0x24c,
     CHECKSUM..CHECKSUM + 4,
 ];
 
-/// `s_blocks_count_lo` and `s_blocks_count_hi`: nothing makes them less.
+/// `s_blocks_count_lo` and `s_blocks_count_hi`, which never decrease.
 const BLOCKS: usize = 0x4;
 const BLOCKS_HIGH: usize = 0x150;
 
-/// `s_reserved_gdt_blocks`: a growth takes of them.
+/// `s_reserved_gdt_blocks`, which a growth consumes.
 const RESERVED: usize = 0xce;
 
-/// The words of features, and the two flags in them that come and go with use.
+/// The feature words, and the two flags in them that are set and cleared in use.
 const COMPATIBLE: usize = 0x5c;
 const INCOMPATIBLE: usize = 0x60;
 const READ_ONLY_COMPATIBLE: usize = 0x64;
 const RECOVER: u32 = 0x4;
 const ORPHAN_PRESENT: u32 = 0x1_0000;
 
-/// Where the checksum is kept, which is over all before it.
+/// Offset of the checksum, which covers everything before it.
 const CHECKSUM: usize = 0x3fc;
 
-/// What a check, a mount or a growth may have changed by one bit: free blocks and inodes, which the kernel counts
-/// anew, times and the number of mounts, the state, and what was written in all.
+/// Byte ranges in which a check, a mount or a growth may change a single bit: free blocks and inodes, which the kernel
+/// recounts, times, number of mounts, state, and kibibytes written.
 const COUNTED: [Range<usize>; 6] = [
     0xc..0x14,
     0x2c..0x36,
@@ -76,14 +77,15 @@ const COUNTED: [Range<usize>; 6] = [
     0x178..0x180,
 ];
 
-/// Writes the checksum again if it is all that is wrong, as far as the superblock, the copy of it in this block, and the
-/// journal tell; false where something else is, or may be: the checksum is all that keeps the kernel from believing it.
+/// Writes the checksum again if only the checksum is wrong, as far as the superblock, its copy in block `copy`, and the
+/// journal tell. Returns false if something else is or may be wrong: then only the checksum keeps the kernel from
+/// trusting the superblock.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where somebody has begun to use the device;
-/// otherwise when the superblocks cannot be read or written.
+/// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where another process has begun to use the device; otherwise when
+/// the superblocks cannot be read or written.
 pub(super) fn write_checksum(device: &Device, found: &Superblock, copy: u64) -> Result<bool> {
-    // Against everybody who would mount it meanwhile.
+    // Keeps other processes from mounting the device meanwhile.
     let _claim = device.claim()?;
     let copy = copy * u64::from(found.block);
     correct(&device.writer()?, copy)
@@ -118,21 +120,20 @@ fn correct(file: &File, copy: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The checksum that a superblock should have (`ext4_superblock_csum`, fs/ext4/super.c); `None` where
-/// it has none.
+/// Returns the checksum that a superblock should have (`ext4_superblock_csum`, fs/ext4/super.c); `None` where it has
+/// none.
 fn expected(superblock: &[u8; 1024]) -> Option<u32> {
-    // `EXT4_FEATURE_RO_COMPAT_METADATA_CSUM` in `s_feature_ro_compat`, and `s_checksum_type`, of
-    // which there is one.
+    // `EXT4_FEATURE_RO_COMPAT_METADATA_CSUM` in `s_feature_ro_compat`, and the only `s_checksum_type` that exists.
     let has_one = superblock[0x65] & 0x4 != 0 && superblock[0x175] == 1;
     has_one.then(|| crc32c(&superblock[..CHECKSUM]))
 }
 
-/// Whether it has the checksum that it should have.
+/// Whether the superblock has the checksum that it should have.
 fn is_whole(superblock: &[u8; 1024]) -> bool {
     expected(superblock).is_some() && expected(superblock) == le32(superblock, CHECKSUM)
 }
 
-/// Castagnoli's polynomial, lowest bit first.
+/// Castagnoli polynomial, least significant bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 fn shifted(sum: u32) -> u32 {
@@ -142,16 +143,18 @@ fn shifted(sum: u32) -> u32 {
     }
 }
 
-/// The kernel's `crc32c(~0, ...)`, which leaves out the last inversion.
+/// The kernel's `crc32c(~0, ...)`, which omits the final inversion.
 fn crc32c(bytes: &[u8]) -> u32 {
     bytes.iter().fold(!0, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| shifted(sum))
     })
 }
 
-/// Whether two checksums differ because of one bit that nobody writes alone: a disk that returns what was not
-/// written to it, and no write that was left out. The tools write a superblock in runs of the words that change, its
-/// checksum last, and the first run may be one bit of a time.
+/// Whether two checksums differ by one flipped bit that no write changes alone. Then the disk returned wrong data, and
+/// no write is missing.
+///
+/// The tools write a superblock in runs of changed words, the checksum last, and the first run may change a single bit
+/// of a time.
 fn is_by_chance(difference: u32) -> bool {
     let mut sum = 1;
     let byte = (0..CHECKSUM).rev().find(|_| {
@@ -166,7 +169,7 @@ fn is_by_chance(difference: u32) -> bool {
     }
 }
 
-/// Whether all that no use changes is that of the copy.
+/// Whether every field that does not change in use equals that of the copy.
 fn lasts(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
     let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
     let features = |bytes: &[u8]| {
@@ -182,8 +185,8 @@ fn lasts(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
         && features(superblock) == features(copy)
 }
 
-/// Whether no end is lost: a copy is told of a growth after the superblock, so the file system is not smaller than
-/// one says, nor has it more room left for descriptors.
+/// Whether the superblock has not lost a growth that the copy knows. A growth writes the superblock before the copies,
+/// so it must not have fewer blocks than the copy, nor more room reserved for group descriptors.
 fn has_grown_as_far(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
     let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
     let blocks =
@@ -199,7 +202,7 @@ mod tests {
     fn only_what_lasts_is_compared() {
         let mut superblock = [0; 1024];
         let copy = [0; 1024];
-        // The number of blocks, free blocks, mounts, the group that a copy stands in, and errors.
+        // Number of blocks, free blocks, number of mounts, group of a copy, and errors.
         for changes in [0x4, 0xc, 0x34, 0x5a, 0x194] {
             superblock[changes] = 1;
         }
@@ -229,12 +232,12 @@ mod tests {
 
     #[test]
     fn the_checksum_is_castagnolis() {
-        // The check value of CRC-32C, before its last inversion.
+        // Check value of CRC-32C, before its final inversion.
         assert_eq!(!crc32c(b"123456789"), 0xe306_9283);
     }
 
-    /// A superblock with a checksum and its copy, changed by `change`: whether it was corrected,
-    /// and whether it then has the checksum it should have.
+    /// Changes a superblock that has a checksum and a copy. Returns whether it was corrected, and whether it then has
+    /// the right checksum.
     fn corrected(change: impl Fn(&mut [u8; 1024])) -> (bool, bool) {
         const COPY: u64 = 8192;
         let mut superblock = [7; 1024];
@@ -261,7 +264,7 @@ mod tests {
             corrected(|superblock| superblock[0x2c..0x36].fill(1)),
             (true, true)
         );
-        // A byte that lasts, and a sector that reads as zeros.
+        // A byte that never changes, and a sector that reads as zeros.
         assert_eq!(corrected(|superblock| superblock[0x70] = 1), (false, false));
         assert_eq!(
             corrected(|superblock| superblock[0x200..].fill(0)),
@@ -282,7 +285,7 @@ mod tests {
         for at in [0x5c, 0x61, 0x66, 0x4] {
             assert_eq!(corrected(|superblock| superblock[at] = 0), (false, false));
         }
-        // Without the feature, or with a kind of checksum that nobody knows.
+        // Without the feature, or with an unknown kind of checksum.
         for (at, value) in [(0x65, 0), (0x175, 2)] {
             assert_eq!(
                 corrected(|superblock| superblock[at] = value),

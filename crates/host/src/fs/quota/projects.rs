@@ -1,4 +1,4 @@
-//! The project quotas of XFS and ext4.
+//! Project quotas of XFS and ext4.
 
 use crate::{
     block::{device_node, number::DeviceNumber},
@@ -19,14 +19,13 @@ use std::{
     str::FromStr,
 };
 
-/// So many bytes of a limit for each file that fits into it, as mkfs.ext4 does by default
-/// (`inode_ratio` in mke2fs.conf).
+/// Bytes of a limit for each inode that it allows, the default of mkfs.ext4 (`inode_ratio` in mke2fs.conf).
 const BYTES_PER_INODE: u64 = 16 << 10;
 
-/// A directory, and some files at least.
+/// Fewest inodes of a limit: a directory, and some files.
 const FEWEST_INODES: u64 = 64;
 
-/// Projects that nobody else uses, from the first to the last.
+/// Inclusive range of projects that no other user of the file system takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Projects {
     first: u32,
@@ -34,8 +33,8 @@ pub struct Projects {
 }
 
 impl Default for Projects {
-    /// Far from what people choose, and from Kubernetes' own projects for emptyDir, which begin
-    /// at 1048577 (pkg/volume/util/fsquota/common/quota_common_linux_impl.go).
+    /// Returns a range far from the numbers that people choose, and from Kubernetes' own projects for emptyDir, which
+    /// begin at 1048577 (pkg/volume/util/fsquota/common/quota_common_linux_impl.go).
     fn default() -> Self {
         Projects {
             first: 1_500_000_000,
@@ -47,13 +46,13 @@ impl Default for Projects {
 impl FromStr for Projects {
     type Err = Error;
 
-    /// Reads `FIRST-LAST`, two numbers.
+    /// Parses `FIRST-LAST`, two numbers.
     fn from_str(text: &str) -> Result<Self> {
         let numbers = text
             .split_once('-')
             .and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
         match numbers {
-            // The highest number is no project (linux/projid.h, `projid_valid`).
+            // The highest number is not a valid project (linux/projid.h, `projid_valid`).
             Some((first, last)) if 0 < first && first <= last && last < u32::MAX => {
                 Ok(Projects { first, last })
             }
@@ -75,13 +74,13 @@ impl fmt::Display for Projects {
 }
 
 impl Projects {
-    /// Whether a project is one of these.
+    /// Whether the range contains a project.
     #[must_use]
     pub fn contains(&self, project: u32) -> bool {
         (self.first..=self.last).contains(&project)
     }
 
-    /// All of them, beginning somewhere that depends on `wish`.
+    /// Iterates over all projects of the range, starting at one that depends on `wish`.
     fn from(self, wish: u32) -> impl Iterator<Item = u32> {
         let count = u64::from(self.last - self.first) + 1;
         let start = u64::from(wish) % count;
@@ -91,17 +90,17 @@ impl Projects {
     }
 }
 
-/// The quotas of one file system.
+/// Project quotas of one file system.
 #[derive(Debug)]
 pub(crate) struct ProjectQuotas {
     file: File,
-    /// ext4 has as many inodes as mkfs made.
+    /// The number of inodes is fixed by mkfs, as on ext4.
     fixed_inodes: bool,
     device: OnceCell<CString>,
 }
 
 impl ProjectQuotas {
-    /// Of the file system that a file or directory lies on.
+    /// Returns the quotas of the file system that a file or directory lies on.
     pub(super) fn of(file: &File, fixed_inodes: bool) -> Result<Self> {
         let file = file.try_clone();
         Ok(ProjectQuotas {
@@ -111,13 +110,13 @@ impl ProjectQuotas {
         })
     }
 
-    /// Asks by the descriptor; a kernel that does not know this by the device.
+    /// Queries by file descriptor; on kernels without that call, by device.
     fn ask<T>(
         &self,
         question: impl Fn(FilesystemRef<'_>) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         match question(FilesystemRef::Holding(self.file.as_fd())) {
-            // From before Linux 5.14, and from a file system without quotas.
+            // Before Linux 5.14, or on a file system without quotas.
             Err(Errno::NOSYS) => question(FilesystemRef::Device(self.device()?)),
             answer => answer,
         }
@@ -129,7 +128,7 @@ impl ProjectQuotas {
         }
         let number = DeviceNumber::from_raw(fstat(&self.file)?.st_dev);
         let found = device_node::open(number, OFlags::PATH);
-        // Without a block device there is no quota either.
+        // Without a block device there are no quotas either.
         let (_, path) = found.map_err(|_| Errno::NOSYS)?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         Ok(self.device.get_or_init(|| path))
@@ -137,19 +136,19 @@ impl ProjectQuotas {
 
     pub(super) fn enforced(&self) -> rustix::io::Result<bool> {
         match self.ask(quota::enforced) {
-            // No quota is turned on, or there could be none.
+            // No quotas are turned on, or the file system cannot have any.
             Err(Errno::NOSYS | Errno::NOTBLK) => Ok(false),
             answer => answer,
         }
     }
 
-    /// Limit and use in bytes.
+    /// Returns limit and usage in bytes.
     pub(super) fn usage(&self, project: u32) -> rustix::io::Result<(u64, u64)> {
         let quota = self.ask(|place| quota::get(place, project))?;
         Ok((quota.space, quota.space_used))
     }
 
-    /// Limits bytes, and the number of files, which on ext4 are taken from everybody too.
+    /// Limits bytes and the number of inodes, which on ext4 all directories share. Never fewer inodes than are in use.
     pub(super) fn set(&self, project: u32, space: u64) -> rustix::io::Result<()> {
         let has = self.ask(|place| quota::get(place, project))?;
         let inodes = self.inodes(space)?.max(has.inodes);
@@ -171,8 +170,8 @@ impl ProjectQuotas {
         Ok(inodes.max(FEWEST_INODES))
     }
 
-    /// A project that has nothing and to which nothing was promised: neither a volume that is being
-    /// removed nor anybody else's files belong to it.
+    /// Finds a project without usage and limits, so that neither a volume that is being removed nor files of other
+    /// users belong to it.
     pub(super) fn free(
         &self,
         projects: &Projects,

@@ -1,4 +1,4 @@
-//! The journal of an ext4 whose superblock is torn, read as the kernel reads it to replay it.
+//! Reads the journal of an ext4 with a torn superblock as the kernel does for a replay.
 
 mod log;
 
@@ -12,24 +12,24 @@ const HAS_JOURNAL: u32 = 0x4;
 const MAP: usize = 0x10c;
 const MAP_LENGTH: usize = 60;
 
-/// The blocks that the map of an ext3 names itself (`EXT4_NDIR_BLOCKS`).
+/// Direct blocks in the block map of an ext3 inode (`EXT4_NDIR_BLOCKS`).
 const DIRECT: u32 = 12;
 
-/// What a node of extents begins with (`EXT4_EXT_MAGIC`, fs/ext4/ext4_extents.h), and how deep they go
+/// Magic number of an extent tree node (`EXT4_EXT_MAGIC`, fs/ext4/ext4_extents.h), and the tree's largest depth
 /// (`EXT4_MAX_EXTENT_DEPTH`).
 const EXTENTS: u16 = 0xf30a;
 const MOST_DEPTH: u16 = 5;
 
-/// The length of a node's header and of each of its entries.
+/// Length of a node's header, and of each of its entries.
 const ENTRY: usize = 12;
 
-/// What each block of the journal begins with that is not data (`JBD2_MAGIC_NUMBER`, include/linux/jbd2.h).
+/// Magic number of journal blocks that are not data (`JBD2_MAGIC_NUMBER`, include/linux/jbd2.h).
 const MAGIC: u32 = 0xc03b_3998;
 
-/// `s_start` in the journal's superblock: zero of one that is empty.
+/// `s_start` in the journal's superblock: zero if the journal is empty.
 const START: usize = 0x1c;
 
-/// Where the journal is.
+/// Journal inside a file system.
 pub(super) struct Journal<'a> {
     file: &'a File,
     superblock: &'a [u8; 1024],
@@ -37,7 +37,7 @@ pub(super) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// `None` where there is none, or its blocks have no size.
+    /// Locates the journal. `None` where there is no journal, or the block size is invalid.
     pub(super) fn new(file: &'a File, superblock: &'a [u8; 1024]) -> Option<Self> {
         let has_one = le32(superblock, COMPATIBLE)? & HAS_JOURNAL != 0;
         let block = le32(superblock, 0x18).filter(|exponent| has_one && *exponent <= 6)?;
@@ -48,8 +48,8 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Whether the superblock says that the journal is to be replayed, or there is nothing in it; false where that
-    /// cannot be told. Where it does not say so, the kernel wipes the journal (`ext4_load_journal`, fs/ext4/super.c).
+    /// Whether the superblock says that the journal must be replayed, or the journal is empty. False where that cannot
+    /// be determined. Without the flag, the kernel wipes the journal (`ext4_load_journal`, fs/ext4/super.c).
     pub(super) fn is_told(&self) -> io::Result<bool> {
         if le32(self.superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0) {
             return Ok(true);
@@ -59,7 +59,7 @@ impl<'a> Journal<'a> {
             .is_some_and(|first| be32(&first, 0) == Some(MAGIC) && be32(&first, START) == Some(0)))
     }
 
-    /// A block of the journal; `None` where it has none of this number.
+    /// Reads a block of the journal; `None` where it has no block with this number.
     fn block(&self, number: u32) -> io::Result<Option<Vec<u8>>> {
         match self.place(number)? {
             Some(block) => self.read(block),
@@ -67,7 +67,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// The block of the file system in which a block of the journal lies.
+    /// Returns the file system block that holds a block of the journal.
     fn place(&self, number: u32) -> io::Result<Option<u64>> {
         let mut node = self.superblock[MAP..MAP + MAP_LENGTH].to_vec();
         if le16(&node, 0) != Some(EXTENTS) {
@@ -85,7 +85,7 @@ impl<'a> Journal<'a> {
             if depth == 0 {
                 return Ok(in_extent(entry, number));
             }
-            // Each level is less deep than the one above it, so this ends.
+            // Each level must be less deep than the one above, so the loop ends.
             above = depth;
             let Some(below) = address(entry, 4, 8) else {
                 return Ok(None);
@@ -97,7 +97,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// A block of the file system; `None` beyond its end.
+    /// Reads a block of the file system; `None` beyond its end.
     fn read(&self, block: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(at) = block.checked_mul(self.block).filter(|at| *at > 0) else {
             return Ok(None);
@@ -111,7 +111,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// How deep a node of extents lies, and its last entry that begins at this block or before it.
+/// Returns the depth of an extent tree node, and its last entry that begins at block `number` or before.
 fn last_entry(node: &[u8], number: u32) -> Option<(u16, &[u8])> {
     let depth = le16(node, 6).filter(|_| le16(node, 0) == Some(EXTENTS))?;
     let entries = node.get(ENTRY..)?.chunks_exact(ENTRY);
@@ -120,14 +120,14 @@ fn last_entry(node: &[u8], number: u32) -> Option<(u16, &[u8])> {
     Some((depth, entry))
 }
 
-/// Where an extent has this block of the file.
+/// Returns the place of a file's block, if this extent holds it.
 fn in_extent(extent: &[u8], number: u32) -> Option<u64> {
     let within = number.checked_sub(le32(extent, 0)?)?;
     let has_it = within < u32::from(le16(extent, 4)?);
     has_it.then_some(address(extent, 8, 6)? + u64::from(within))
 }
 
-/// A block's number of 48 bits.
+/// Reads a 48-bit block number.
 fn address(entry: &[u8], low: usize, high: usize) -> Option<u64> {
     Some(u64::from(le16(entry, high)?) << 32 | u64::from(le32(entry, low)?))
 }
@@ -136,7 +136,7 @@ fn address(entry: &[u8], low: usize, high: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// With a journal in the fifth block of 4 KiB, mapped by extents or as ext3 does.
+    /// Superblock with a journal in block 5 of 4 KiB, mapped by extents or as ext3 does.
     pub(super) fn superblock(extents: bool) -> [u8; 1024] {
         let mut superblock = [0; 1024];
         let mut set =

@@ -1,14 +1,14 @@
-//! What a replay of the journal writes: `do_one_pass` of fs/jbd2/recovery.c, for the block of the superblock alone.
+//! Finds the superblock that a replay of the journal writes: `do_one_pass` of fs/jbd2/recovery.c, for one block.
 
 use super::{Journal, MAGIC, START};
 use crate::superblock::be32;
 use std::io;
 
-/// What a block of the log is (`h_blocktype`).
+/// Kinds of log blocks (`h_blocktype`).
 const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
 const REVOKE: u32 = 5;
-/// The journal's superblock, of the version that has features.
+/// The journal's superblock in version 2, which has feature words.
 const SUPERBLOCK_V2: u32 = 4;
 
 /// Features of the journal.
@@ -17,20 +17,21 @@ const CHECKSUM_V2: u32 = 0x8;
 const CHECKSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
 
-/// The blocks at the end for fast commits where the journal's superblock says none
+/// Blocks for fast commits at the journal's end, where its superblock gives no number
 /// (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_BLOCKS: u32 = 256;
 
-/// The length of what a block of the log begins with: magic, kind, and number of the transaction.
+/// Length of the header of a log block: magic number, kind, and transaction number.
 const HEADER: usize = 12;
 
-/// The flags of a tag: its block begins with [`MAGIC`], which is left out; no UUID follows it; it is the last one.
+/// Flags of a tag: its data block begins with [`MAGIC`], which the log replaces by zero; no UUID follows the tag; it is
+/// the last tag.
 const ESCAPED: u32 = 0x1;
 const SAME_UUID: u32 = 0x2;
 const LAST: u32 = 0x8;
 const UUID_LENGTH: usize = 16;
 
-/// The log within the journal.
+/// Position and format of the log inside the journal.
 struct Log {
     features: u32,
     first: u32,
@@ -39,14 +40,14 @@ struct Log {
     transaction: u32,
 }
 
-/// Where a block of data belongs, and how it stands in the log.
+/// Destination of a data block, and how the log stores it.
 struct Tag {
     block: u64,
     flags: u32,
 }
 
 impl Journal<'_> {
-    /// The superblock that a replay leaves: of the last committed transaction that has one.
+    /// Returns the superblock that a replay leaves: that of the last committed transaction that has one.
     pub(in super::super) fn last_superblock(&self) -> io::Result<Option<[u8; 1024]>> {
         let Some(log) = self.block(0)?.and_then(|block| Log::read(&block)) else {
             return Ok(None);
@@ -57,7 +58,7 @@ impl Journal<'_> {
         };
         let (mut committed, mut written) = (None, None);
         let (mut at, mut transaction) = (log.start, log.transaction);
-        // Each round is of another block.
+        // Each iteration reads another block, so there are no more than the log has.
         for _ in log.first..log.end {
             let Some(block) = self.block(at)? else { break };
             if (be32(&block, 0), be32(&block, 8)) != (Some(MAGIC), Some(transaction)) {
@@ -84,7 +85,7 @@ impl Journal<'_> {
         Ok(committed)
     }
 
-    /// The kibibyte of a block of data that begins here.
+    /// Reads 1 KiB of a data block in the log, from offset `from` on.
     fn data(&self, at: u32, tag: &Tag, from: usize) -> io::Result<Option<[u8; 1024]>> {
         let mut block = self.block(at)?;
         if let Some(block) = &mut block
@@ -97,7 +98,7 @@ impl Journal<'_> {
 }
 
 impl Log {
-    /// From the journal's superblock; `None` where nothing is to be replayed.
+    /// Parses the journal's superblock; `None` where there is nothing to replay.
     fn read(block: &[u8]) -> Option<Self> {
         let features = match be32(block, 4)? {
             SUPERBLOCK_V2 => be32(block, 0x28)?,
@@ -119,7 +120,7 @@ impl Log {
         (is_log && (log.first..log.end).contains(&log.start)).then_some(log)
     }
 
-    /// The log goes round.
+    /// Returns the block after `at`; the log is a ring.
     fn after(&self, at: u32) -> u32 {
         match at + 1 {
             next if next < self.end => next,
@@ -127,7 +128,7 @@ impl Log {
         }
     }
 
-    /// The tags of a descriptor block, one for each block of data that follows it.
+    /// Parses the tags of a descriptor block, one for each data block that follows it.
     fn tags(&self, descriptor: &[u8]) -> Vec<Tag> {
         let mut tags = Vec::new();
         let mut at = HEADER;
@@ -142,12 +143,13 @@ impl Log {
         tags
     }
 
-    /// `journal_block_tag3_t` or `journal_block_tag_t`, and how long it is (`journal_tag_bytes`, fs/jbd2/journal.c).
+    /// Parses a `journal_block_tag3_t` or `journal_block_tag_t`, and returns its length (`journal_tag_bytes`,
+    /// fs/jbd2/journal.c).
     fn tag(&self, bytes: &[u8]) -> Option<(Tag, usize)> {
         let has = |feature| self.features & feature != 0;
         let (flags, high, length) = match has(CHECKSUM_V3) {
             true => (be32(bytes, 4)?, 8, 16),
-            // The checksum, of 16 bits, is before the flags.
+            // A 16-bit checksum precedes the flags.
             false => {
                 let length =
                     8 + 4 * usize::from(has(HAS_64_BIT)) + 2 * usize::from(has(CHECKSUM_V2));
@@ -178,7 +180,7 @@ mod tests {
 
     const BLOCKS: u32 = 8;
 
-    /// A journal of eight blocks of 4 KiB whose log begins with the seventh, in transaction 40.
+    /// Journal of eight blocks of 4 KiB whose log begins in block 6, with transaction 40.
     fn journal(features: u32, log: &[Vec<u8>]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
@@ -205,7 +207,7 @@ mod tests {
         block
     }
 
-    /// With these tags, which have words of 32 bits.
+    /// Descriptor block with these tags, given in words of 32 bits.
     fn descriptor(transaction: u32, tags: &[u32]) -> Vec<u8> {
         let mut block = block(DESCRIPTOR, transaction);
         for (at, word) in tags.iter().enumerate() {
@@ -236,7 +238,7 @@ mod tests {
             data(2),
         ];
         assert_eq!(found(CHECKSUM_V3, &log), Some(1));
-        // The rest of an older round.
+        // Remains of an earlier pass of the ring.
         log.push(block(COMMIT, 33));
         assert_eq!(found(CHECKSUM_V3, &log), Some(1));
         log[5] = block(COMMIT, 41);
@@ -256,7 +258,7 @@ mod tests {
                 block(COMMIT, 40),
             ]
         };
-        // The second block, and one that has the low half of the superblock's number.
+        // The second tag has the low half of the superblock's block number.
         let far = [9, SAME_UUID, 0, 0, 0, SAME_UUID | LAST, 1, 0];
         assert_eq!(found(CHECKSUM_V3 | HAS_64_BIT, &log(&far)), None);
         assert_eq!(found(CHECKSUM_V3, &log(&far)), Some(2));
