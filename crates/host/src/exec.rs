@@ -79,7 +79,7 @@ pub struct Output {
     pub status: ExitStatus,
     /// The first 64 KiB of its standard output, or as much as the caller asked for.
     pub stdout: Vec<u8>,
-    /// The same much of its standard error.
+    /// As much of its standard error.
     pub stderr: Vec<u8>,
 }
 

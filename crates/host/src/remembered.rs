@@ -55,9 +55,8 @@ impl Record {
         })
     }
 
-    /// Records this pool and replaces any record.
-    ///
-    /// A node that cannot write goes without a record, unless its record would still name another pool.
+    /// Records this pool and replaces any record. A node that cannot write goes without a record, unless its record
+    /// would still name another pool.
     pub(crate) fn keep(&self, id: PoolId) -> Result<()> {
         let known = self.read();
         if matches!(known, Ok(Some(known)) if known == id) {

@@ -21,16 +21,13 @@ const LOOP_CONTROL: DeviceNumber = DeviceNumber {
     minor: 237,
 };
 
-/// Directories for nodes that /dev lacks, in order of preference.
-///
-/// /run is usually mounted nodev and then of no use. Where there is no devtmpfs, /dev is an ordinary directory. Nodes
-/// are never removed: they are named by their numbers, so they cannot become wrong, and another process may be about to
-/// open one.
+/// Directories for nodes that /dev lacks, in order of preference. /run is usually mounted nodev and then of no use.
+/// Where there is no devtmpfs, /dev is an ordinary directory. Nodes are never removed: they are named by their numbers,
+/// so they cannot become wrong, and another process may be about to open one.
 const PRIVATE: [&str; 2] = ["/run/flexvol/dev", "/dev/flexvol"];
 
-/// Opens the block device `number` and returns the path it was opened by, which child programs can use too.
-///
-/// Names in /dev are not trusted: a node counts only if its number is `number`.
+/// Opens the block device `number` and returns the path it was opened by, which child programs can use too. Names in
+/// /dev are not trusted: a node counts only if its number is `number`.
 pub(crate) fn open(number: DeviceNumber, flags: OFlags) -> io::Result<(File, PathBuf)> {
     // Without the loop module's max_part, /dev/loopN is minor N.
     if number.major == LOOP_MAJOR {

@@ -215,11 +215,10 @@ fn thoroughly(device: &Device, proof: Proof) -> Result<Content> {
     Ok(content)
 }
 
-/// Classifies a device by the signatures in its head and in other windows; `None` where there is none.
-///
-/// A file system owns the device from its superblock on, so magic numbers behind the superblock do not count: a tenant
-/// may write any bytes into a file. A signature before the superblock (ext's first KiB, Btrfs' first 64) or at the end
-/// of the device leaves it in doubt what the device holds, so the device is foreign.
+/// Classifies a device by the signatures in its head and in other windows; `None` where there is none. A file system
+/// owns the device from its superblock on, so magic numbers behind the superblock do not count: a tenant may write any
+/// bytes into a file. A signature before the superblock (ext's first KiB, Btrfs' first 64) or at the end of the device
+/// leaves it in doubt what the device holds, so the device is foreign.
 fn classify(size: Bytes, head: &[u8], others: &[Window<'_>]) -> Option<Content> {
     let found = [
         (0, superblock::xfs(head)),

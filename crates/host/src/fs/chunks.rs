@@ -117,10 +117,9 @@ impl Chunks {
         Bytes(in_chunks.saturating_add(self.unallocated.metadata))
     }
 
-    /// Returns the state after a balance of the data chunks that are less than half used.
-    ///
-    /// Counts only what such chunks certainly have free, which is nothing unless more than half of all data space is
-    /// free. That space becomes unallocated, except for the remainder of one chunk.
+    /// Returns the state after a balance of the data chunks that are less than half used. Counts only what such chunks
+    /// certainly have free, which is nothing unless more than half of all data space is free. That space becomes
+    /// unallocated, except for the remainder of one chunk.
     pub(crate) fn balanced(self) -> Chunks {
         let Kind {
             total,
@@ -148,7 +147,6 @@ impl Chunks {
     }
 
     /// Returns the bytes that data can take while metadata keeps room for one `share`th of these bytes and of `other`.
-    ///
     /// Btrfs allocates a new data chunk when no hole in the existing ones is as long as a single allocation, however
     /// much is free in them (fs/btrfs/extent-tree.c, `find_free_extent`). Data may thus consume all unallocated space
     /// first.

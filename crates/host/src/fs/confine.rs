@@ -11,10 +11,8 @@ use std::{
     io,
 };
 
-/// Opens one entry of a directory: no symbolic link, no mount point, no path.
-///
-/// `openat2` refuses all of these. Before Linux 5.6, `O_NOFOLLOW` and a comparison of mount ids do the same for a
-/// single component.
+/// Opens one entry of a directory: no symbolic link, no mount point, no path. `openat2` refuses all of these. Before
+/// Linux 5.6, `O_NOFOLLOW` and a comparison of mount ids do the same for a single component.
 ///
 /// # Errors
 /// EINVAL for a name that is a path, ELOOP for a symbolic link, EXDEV for a mount, otherwise what the system call says.

@@ -21,10 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Budget of extents to read.
-///
-/// A pod that writes to a volume can fragment its image into pieces as small as a block. Reading a million of them
-/// takes half a second, or two where they are shared.
+/// Budget of extents to read. A pod that writes to a volume can fragment its image into pieces as small as a block.
+/// Reading a million of them takes half a second, or two where they are shared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     /// Extents of each file, so that a file with many leaves some for the others.
@@ -108,11 +106,9 @@ pub(crate) fn can_unshare(file: impl AsFd) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type != BTRFS)
 }
 
-/// Whether blocks that are not shared are overwritten in place.
-///
-/// Btrfs writes to new blocks and frees an extent once no part of it is in use, so a full file needs up to its size
-/// again. Only files for which copy-on-write was turned off while they were empty are overwritten in place
-/// (`FS_NOCOW_FL`; fs/btrfs/ioctl.c, `btrfs_fileattr_set`).
+/// Whether blocks that are not shared are overwritten in place. Btrfs writes to new blocks and frees an extent once no
+/// part of it is in use, so a full file needs up to its size again. Only files for which copy-on-write was turned off
+/// while they were empty are overwritten in place (`FS_NOCOW_FL`; fs/btrfs/ioctl.c, `btrfs_fileattr_set`).
 pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
     if fstatfs(&file)?.f_type != BTRFS {
         return Ok(true);
@@ -120,11 +116,10 @@ pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
     Ok(ioctl_getflags(file)?.contains(IFlags::NOCOW))
 }
 
-/// Determines the blocks of a file's first `below` bytes.
-///
-/// Where files cannot share blocks this is just `st_blocks`. That counts 512-byte units whatever the block size is, and
-/// includes blocks behind the end and the file's map (ext4: at most 12 bytes for a block of 4 KiB), so a hole of that
-/// size may be missed. Elsewhere extents are read, unless everything is copied on write anyway.
+/// Determines the blocks of a file's first `below` bytes. Where files cannot share blocks this is just `st_blocks`.
+/// That counts 512-byte units whatever the block size is, and includes blocks behind the end and the file's map (ext4:
+/// at most 12 bytes for a block of 4 KiB), so a hole of that size may be missed. Elsewhere extents are read, unless
+/// everything is copied on write anyway.
 pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io::Result<Blocks> {
     let all = Bytes(file.metadata()?.blocks() * 512);
     let counted = Blocks {

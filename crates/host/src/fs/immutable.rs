@@ -52,9 +52,8 @@ pub(crate) fn set(file: &File, refusing: IFlags) -> io::Result<()> {
     Ok(ioctl_setflags(file, all(file)?.union(refusing))?)
 }
 
-/// Clears the denying flags of a directory and one of its entries. Returns whether any were set.
-///
-/// Links, devices and FIFOs have no flags, and opening devices and FIFOs can have side effects.
+/// Clears the denying flags of a directory and one of its entries. Returns whether any were set. Links, devices and
+/// FIFOs have no flags, and opening devices and FIFOs can have side effects.
 ///
 /// # Errors
 /// As for [`open_up`].

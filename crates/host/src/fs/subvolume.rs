@@ -19,10 +19,8 @@ pub(crate) fn is_btrfs(directory: &File) -> io::Result<bool> {
     Ok(fstatfs(directory)?.f_type == BTRFS)
 }
 
-/// Removes a subvolume with everything in it in one step, even a read-only one.
-///
-/// Returns false where it contains other subvolumes. The subvolume is then made writable, so that these can be removed
-/// first.
+/// Removes a subvolume with everything in it in one step, even a read-only one. Returns false where it contains other
+/// subvolumes. The subvolume is then made writable, so that these can be removed first.
 pub(crate) fn remove(parent: &File, name: &CStr, opened: &File) -> io::Result<bool> {
     match btrfs::destroy(parent.as_fd(), name.to_bytes()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

@@ -29,11 +29,10 @@ const DEEPEST: u32 = 32;
 /// names.
 const MOST_IN_VAIN: u32 = 16;
 
-/// Removes the directory `name` of `parent`. A missing directory counts as removed.
-///
-/// The tree's content is not trusted: no link is followed and no mount point is entered. A tree of any depth or width
-/// takes two file descriptors and little memory, because nested directories are moved to the top before they are
-/// emptied. An interrupted removal can be repeated.
+/// Removes the directory `name` of `parent`. A missing directory counts as removed. The tree's content is not trusted:
+/// no link is followed and no mount point is entered. A tree of any depth or width takes two file descriptors and
+/// little memory, because nested directories are moved to the top before they are emptied. An interrupted removal can
+/// be repeated.
 ///
 /// # Errors
 /// [`ErrorKind::Busy`] while something is mounted in the tree, [`ErrorKind::TimedOut`] after `time`; otherwise the

@@ -93,10 +93,9 @@ fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
     VolumeId::parse(str::from_utf8(last(path)?).ok()?).ok()
 }
 
-/// Whether the image can be the device's backing file, judged by its name alone.
-///
-/// Asked for more, the kernel asks the file system of the backing file, whose server may have died. An image has one
-/// name, and a file has that name in every path to it except a bind mount of the file alone.
+/// Whether the image can be the device's backing file, judged by its name alone. Asked for more, the kernel asks the
+/// file system of the backing file, whose server may have died. An image has one name, and a file has that name in
+/// every path to it except a bind mount of the file alone.
 pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     let path = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
     let (Ok(ours), Some(theirs)) = (path, path_under(number)) else {
@@ -111,10 +110,9 @@ pub(super) fn is_local(number: DeviceNumber) -> bool {
     path_under(number).is_none_or(|path| is_local_path(as_path(&path)))
 }
 
-/// Whether the path leads to an existing file on a local file system.
-///
-/// It does not if the file was opened in another mount namespace, or through a mount that is gone, for example by
-/// `umount -l` of a dead server, whose file must not be asked for anything.
+/// Whether the path leads to an existing file on a local file system. It does not if the file was opened in another
+/// mount namespace, or through a mount that is gone, for example by `umount -l` of a dead server, whose file must not
+/// be asked for anything.
 fn is_there(number: DeviceNumber) -> bool {
     path_under(number).is_some_and(|path| {
         let path = as_path(&path);

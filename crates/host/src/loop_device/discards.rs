@@ -15,9 +15,8 @@ fn is_zero(number: DeviceNumber, name: &str) -> io::Result<bool> {
     Ok(fs::read_to_string(limit(number, name))?.trim_end() == "0")
 }
 
-/// Disables discards on a device. Up to Linux 6.8, setting the loop device's status enables them again.
-///
-/// The limit is read first, because changing it freezes the device's queue for milliseconds.
+/// Disables discards on a device. Up to Linux 6.8, setting the loop device's status enables them again. The limit is
+/// read first, because changing it freezes the device's queue for milliseconds.
 pub(super) fn refuse(number: DeviceNumber) {
     const LARGEST: &str = "discard_max_bytes";
     let refused = match is_zero(number, LARGEST) {

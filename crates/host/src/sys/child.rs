@@ -5,9 +5,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::{fs, io, os::unix::process::CommandExt, process::Command};
 
 /// Gives the child its own session and umask (077), unblocks SIGXFSZ, which this process may have blocked, and lets it
-/// inherit only the descriptors 0, 1, 2 and `hold`.
-///
-/// All of `hold` must stay open until the child is spawned.
+/// inherit only the descriptors 0, 1, 2 and `hold`. All of `hold` must stay open until the child is spawned.
 pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Result<()> {
     let hold: Vec<_> = hold.iter().map(AsRawFd::as_raw_fd).collect();
     // Listing descriptors allocates, which is forbidden after fork, so support for close_range is checked here.

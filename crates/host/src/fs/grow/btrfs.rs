@@ -19,9 +19,8 @@ const ALL: &str = "/sys/fs/btrfs";
 /// Most device ids tried. Ids are never reused, and a pod that adds and removes devices makes them large.
 const IDS: u64 = 64;
 
-/// Returns the UUID by which the kernel knows a mounted Btrfs, whatever devices were added since it was made.
-///
-/// Since Linux 6.7 this differs from the UUID it was made with while a copy of it is mounted (`temp_fsid` in
+/// Returns the UUID by which the kernel knows a mounted Btrfs, whatever devices were added since it was made. Since
+/// Linux 6.7 this differs from the UUID it was made with while a copy of it is mounted (`temp_fsid` in
 /// fs/btrfs/volumes.h), or that of the copy differs.
 pub(crate) fn uuid(mount: BorrowedFd<'_>) -> Option<Uuid> {
     let (fsid, _) = ioctl::btrfs_identity(mount).ok()?;
@@ -37,11 +36,9 @@ pub fn is_mounted(uuid: Uuid) -> Result<bool> {
         .map_err(|error| Error::system("ask the kernel for its btrfs", error))
 }
 
-/// Returns the block devices of a mounted Btrfs, as far as they are known.
-///
-/// Its `st_dev` does not tell them. sysfs lists them all, even if two devices claim the same id. The mount's UUID
-/// selects the entry of sysfs. While a copy is mounted the kernel mixes the entries up, so the entry must have a device
-/// that the mount names.
+/// Returns the block devices of a mounted Btrfs, as far as they are known. Its `st_dev` does not tell them. sysfs lists
+/// them all, even if two devices claim the same id. The mount's UUID selects the entry of sysfs. While a copy is
+/// mounted the kernel mixes the entries up, so the entry must have a device that the mount names.
 pub(crate) fn devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
     entry(mount).map_or(Vec::new(), |entry| devices_in(&entry))
 }

@@ -151,10 +151,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// Whether two checksums differ by one flipped bit that no write changes alone. Then the disk returned wrong data, and
-/// no write is missing.
-///
-/// The tools write a superblock in runs of changed words, the checksum last, and the first run may change a single bit
-/// of a time.
+/// no write is missing. The tools write a superblock in runs of changed words, the checksum last, and the first run may
+/// change a single bit of a time.
 fn is_by_chance(difference: u32) -> bool {
     let mut sum = 1;
     let byte = (0..CHECKSUM).rev().find(|_| {

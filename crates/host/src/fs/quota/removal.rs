@@ -10,11 +10,10 @@ use flexvol_sdk::{Error, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{ffi::CString, fs::File, io, os::fd::AsFd, time::Duration};
 
-/// Removes the directory around a volume's root, if it exists, with everything in it and its limit.
-///
-/// The limit is lifted first: removing the tree moves directories, which in a full one XFS and Btrfs refuse even to
-/// root. By then nobody can open the root, and the project is not reused while the directory around the root exists. An
-/// interrupted removal can be repeated.
+/// Removes the directory around a volume's root, if it exists, with everything in it and its limit. The limit is lifted
+/// first: removing the tree moves directories, which in a full one XFS and Btrfs refuse even to root. By then nobody
+/// can open the root, and the project is not reused while the directory around the root exists. An interrupted removal
+/// can be repeated.
 ///
 /// # Errors
 /// As for [`tree::remove`].

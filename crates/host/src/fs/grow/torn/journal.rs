@@ -205,7 +205,7 @@ mod tests {
             [0, 31, 32].map(|number| of(&above, number)),
             [Some(5), Some(36), None]
         );
-        // The same, one block further down.
+        // The same tree, one level deeper.
         file.write_all_at(&node, 9 * 4096).unwrap();
         above[MAP + 6] = 1;
         above[MAP + 12..MAP + 24].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
