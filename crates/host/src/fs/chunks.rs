@@ -14,7 +14,7 @@ const LEAST: u64 = 4 << 20;
 /// `init_alloc_chunk_ctl_policy_regular`).
 const LARGEST_CHUNK: u64 = 10 << 30;
 
-/// Bytes allocated at once, as one hole (fs/btrfs/inode.c, `__btrfs_prealloc_file_range`).
+/// Bytes allocated at once, if one hole is long enough (fs/btrfs/inode.c, `__btrfs_prealloc_file_range`).
 const PIECE: u128 = 256 << 20;
 
 /// Profiles with their largest number of copies, and whether copies lie on different disks. Other profiles write once.

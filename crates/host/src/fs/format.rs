@@ -39,9 +39,9 @@ pub struct Ground {
 
 /// Makes a file system over the whole device, and destroys what was there.
 ///
-/// The caller has proven that nothing was there (see [`probe::prove`]), or that an earlier run of it was interrupted
-/// while it made a file system. Blocks are always 4 KiB: the smaller ones that the tools choose for small devices end
-/// the growth of ext4 early. The tool inherits `hold` and the device.
+/// The caller has proven that nothing was there (see [`probe::prove`]), or that an earlier call was interrupted while
+/// it made a file system. Blocks are always 4 KiB: the smaller ones that the tools choose for small devices end the
+/// growth of ext4 early. The tool inherits `hold` and the device.
 ///
 /// # Errors
 /// - [`ErrorKind::Invalid`]: the device is too small.

@@ -41,7 +41,7 @@ pub(crate) struct Record {
     pub size: Bytes,
 }
 
-/// Version, the first word of a record; a higher one was written by a newer driver.
+/// Version, the first word of a record; records with another one were written by a newer driver.
 const VERSION: &str = "1";
 
 impl Record {

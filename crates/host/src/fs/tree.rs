@@ -118,7 +118,7 @@ impl Removal<'_> {
         Ok(progress)
     }
 
-    /// Removes a directory. False: it still exists, because another process writes into it.
+    /// Removes a directory, or makes it smaller. False: no progress, because another process writes into it.
     fn remove_directory(&mut self, top: &File, name: &CStr, deepest: u32) -> io::Result<bool> {
         if remove_empty(top, name)? {
             return Ok(true);
@@ -146,8 +146,7 @@ impl Removal<'_> {
                     if !self.lift(&directory, name, top)?
                         && let Some(inner) = open(&directory, name)?
                     {
-                        // A read-only subvolume cannot be moved. It is removed here, or made writable so that it can
-                        // be.
+                        // A read-only subvolume cannot be moved. It is removed here, or made writable and moved.
                         if subvolume::is_one(&inner)? {
                             progress |= subvolume::remove(&directory, name, &inner)?
                                 || self.lift(&directory, name, top)?;
