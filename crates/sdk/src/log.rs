@@ -25,7 +25,6 @@ mod wire;
 /// comma-separated), `FLEXVOL_OUTCOME` (the reply's status), `FLEXVOL_KIND` (an [`ErrorKind`]), `FLEXVOL_MS` and
 /// `MESSAGE` (the error with its private causes). Syslog gets them as `key=value` pairs. A record of the `log`
 /// crate has the first four and `MESSAGE`. Secrets of the exec are replaced in all of them.
-/// four and `MESSAGE`. Secrets of the exec are replaced in all of them.
 pub struct Log {
     journald: Cow<'static, str>,
     syslog: Cow<'static, str>,

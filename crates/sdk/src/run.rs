@@ -98,9 +98,9 @@ impl Program {
     /// Answers the exec of this process.
     ///
     /// Before the driver's code runs, the real standard output becomes a private descriptor that children do not
-    /// inherit, descriptors 1 and 2 lead to /dev/null, the umask is 077, core files are disabled by the soft limit,
-    /// which children inherit (arguments may hold secrets), and records of the `log` crate go to the node's
-    /// [`Log`]. `init` needs none of this and gets none.
+    /// inherit, and descriptors 1 and 2 lead to /dev/null. The umask is 077. Core files are disabled by the soft
+    /// limit, which children inherit, because arguments may hold secrets. Records of the `log` crate go to the
+    /// node's [`Log`]. `init` needs none of this and gets none.
     ///
     /// If any thread panics, the exec answers Failure and ends, whether panics unwind or abort.
     ///

@@ -80,9 +80,9 @@ impl Default for Capabilities {
 }
 
 /// The reply to a callout.
+///
 /// Kubernetes reads the fields from `status` to `volumeNewSize`. The fields after them are read by flexvol's own
 /// callers and ignored by others. Fields that are `None` or empty are not written.
-/// ignored by others. A member that is `None` or empty is not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]

@@ -1,9 +1,9 @@
 //! The life of a volume: identify, lock, observe, decide, act, measure.
 //!
-//! A vendor writes down what the storage can do, as a [`BlockBackend`] or a [`DirectoryBackend`],
-//! and gets every callout from [`BlockDriver`] or [`DirectoryDriver`]: repeated, reordered, cut or
-//! run in parallel, each of them ends in the state it is asked for, or says why not. Everything
-//! else a driver needs is re-exported from here.
+//! A vendor implements a [`BlockBackend`] or a [`DirectoryBackend`] for the storage and gets every callout from
+//! [`BlockDriver`] or [`DirectoryDriver`]. Repeated, reordered, interrupted or run in parallel, each callout
+//! reaches the requested state or answers why not. Everything else that a driver needs is re-exported from
+//! here.
 //!
 //! A whole driver whose volumes are image files, seen through loop devices:
 //!
