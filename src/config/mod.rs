@@ -171,7 +171,7 @@ impl Config {
     }
 }
 
-/// Whether a configuration is empty by accident, after a full disk or a power failure: editors and `>` first
+/// Whether a configuration sets nothing by accident, after a full disk or a power failure: editors and `>` first
 /// truncate the file.
 pub fn is_lost(text: &str) -> bool {
     says_nothing(text) && !text.starts_with(DEFAULTS)

@@ -153,7 +153,8 @@ pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
     Ok(found)
 }
 
-/// Fails unless a driver's directory and configuration are root's. The executable is checked by whoever runs it.
+/// Fails unless a driver's directory and configuration are root's. Code that runs the executable checks that
+/// itself.
 fn expect_whole(directory: &Path, installed: &Installed) -> Result<()> {
     expect_owned(directory)?;
     expect_owned(&installed.configuration())?;

@@ -14,8 +14,8 @@ use std::{
 const PODS: &str = "/var/lib/kubelet/pods";
 
 /// Checks that only root and this process's own user control what is at a path. They must own every directory on
-/// the resolved path and alone have write permission, and none may belong to a pod. If the path does not exist,
-/// this applies to the directories that do.
+/// the resolved path and alone have write permission, and none may belong to a pod. A missing path is checked as
+/// far as it exists, because whoever can write the last directory can create the rest.
 pub fn expect_owned(path: &Path) -> Result<()> {
     let root = Root::at(Path::new("/")).context("open the root directory")?;
     let own = nix::unistd::geteuid().as_raw();

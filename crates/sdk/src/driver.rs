@@ -127,7 +127,7 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Mounts the volume on kubelet's own directory for it, which no pod sees.
+    /// Mounts the volume on kubelet's own directory for it on the node.
     ///
     /// # Errors
     /// When the volume is not mounted there afterwards.

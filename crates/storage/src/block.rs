@@ -77,7 +77,7 @@ impl<B: BlockBackend> Kind for Block<B> {
 
     fn is_in_use(volume: &VolumeId) -> Result<bool> {
         let devices = DeviceNumber::all()?;
-        // A device that does not answer is taken for no device of a volume, if its name does not say otherwise.
+        // A device that cannot be queried does not count as the volume's.
         let is_of_volume =
             |device| matches!(B::owner(device, Some(volume)), Ok(Some(owner)) if owner == *volume);
         Ok(devices.into_iter().any(is_of_volume))

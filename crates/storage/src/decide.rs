@@ -369,7 +369,7 @@ fn grown(
             ),
         );
     }
-    // Growth needs the content, which a mapped device lets us read.
+    // Before the check for pods: reading grows nothing, and there may be nothing to grow.
     if device.content == Content::NotRead {
         return Next::Do(Step::Map);
     }

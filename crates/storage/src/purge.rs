@@ -158,8 +158,8 @@ impl VolumeDriver {
         matches!(first, Ok(Some(first)) if first == volume)
     }
 
-    /// Returns the volume to remove first, except those tried before: a failed removal must not cost another
-    /// volume.
+    /// Returns the volume to remove first. Those tried before do not count, so that one that cannot be removed does
+    /// not cost another.
     fn beyond(&self, pool: &AnyPool, tried: &HashSet<VolumeId>) -> Result<Option<VolumeId>> {
         let policy = pool.policy();
         let (Some(most), Some(_)) = (policy.keep_at_most, policy.keep_deleted) else {

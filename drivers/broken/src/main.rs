@@ -278,7 +278,7 @@ impl Driver {
 
     fn init(&self) -> Answer {
         if self.has(Fault::MapInMemory) {
-            // No record survives a callout.
+            // A restart of kubelet, which calls `init`, loses the map.
             let _ = fs::remove_dir_all(self.state.join("known"));
         }
         if self.has(Fault::InitWritesBeside) {

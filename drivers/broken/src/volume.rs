@@ -144,7 +144,7 @@ impl Driver {
                 .all(|byte| *byte >= b' ')
             && image.components().all(|part| part.as_os_str() != "..");
         if self.has(Fault::UnreadableIsBlank) && plain && !image.exists() {
-            // A missing image is made, so a foreign disk of that name would be taken as well.
+            // A failed probe counts as blank, whatever a disk of that name holds.
             File::create(&image)
                 .and_then(|file| file.set_len(320 << 20))
                 .map_err(|e| stop("make the volume", &e))?;

@@ -124,7 +124,7 @@ fn alone(check: Check, name: &str, opened: &pool::Pool, pools: &Pools) -> Check 
     check
 }
 
-/// Fails if the administrator named a project that volumes may get; it is in use even if no file has it yet.
+/// Warns if the administrator named a project that volumes may get; it is in use even if no file has it yet.
 fn with_projects(check: Check, projects: &Projects) -> Check {
     let named = ["/etc/projid", "/etc/projects"].map(|path| fs::read(path).unwrap_or_default());
     let clash = named

@@ -33,7 +33,7 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
-/// Fails if others took the space that images need for their block maps.
+/// Warns if others took the space that images need for their block maps.
 fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;

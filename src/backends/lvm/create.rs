@@ -60,8 +60,8 @@ impl Group {
         self.made(&*self.view(Some(name))?, name)
     }
 
-    /// Returns the new volume. Removes it if it leaves too little of the group's metadata, which each of its
-    /// extents' segments uses.
+    /// Returns the new volume. Removes it if too little of the group's metadata is left: each free piece of which
+    /// the volume is made uses some.
     fn made(&self, view: &View, name: &str) -> Result<LogicalVolume> {
         let made = view.volume(name).cloned().ok_or_else(|| {
             Error::new(

@@ -235,7 +235,8 @@ fn provision(json: &OsStr) -> Result<Callout> {
     Ok(Callout::Provision { volume, size })
 }
 
-/// Parses a directory of kubelet. It must be absolute, below `/` and without `..`.
+/// Parses a directory of kubelet. It must be absolute, below `/`, and without `..`, so that every reader resolves
+/// it to the same directory.
 fn directory(text: &OsStr) -> Result<PathBuf> {
     let path = Path::new(text);
     let bytes = text.as_bytes();

@@ -1,9 +1,9 @@
 //! Answers an exec whose work never ends.
 //!
 //! A process that waits in the kernel for a frozen file system, a dead disk or a dead server cannot be killed, and
-//! no thread of it can exit: kubelet would wait for ever too. So a second process, the worker, does the work, and
-//! the first one, for which kubelet waits, only watches it. The worker is stuck if the kernel has not scheduled it
-//! for some time; slow work is scheduled again and again.
+//! its other threads cannot end it either: kubelet would wait for ever too. So a second process, the worker, does
+//! the work, and the first one, for which kubelet waits, only watches it. The worker is stuck if the kernel has not
+//! scheduled it for some time; slow work is scheduled again and again.
 
 use super::reply::Reply;
 use crate::{

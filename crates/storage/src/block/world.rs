@@ -42,7 +42,7 @@ pub(crate) struct BlockWorld<'a, B> {
     detached: Option<Detached>,
     /// The device of this volume that is mounted on the directory.
     mounted: Option<DeviceNumber>,
-    /// Whether a pod waits for this callout, so that only the kernel's own growth may delay it.
+    /// Whether a pod waits, so that tools may grow only file systems of up to `LARGEST_WHILE_MOUNTING`.
     mounting: bool,
     /// Whether the file system was grown completely in this callout, but the pool had no space for the mark
     /// that says so.
