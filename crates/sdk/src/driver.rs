@@ -217,8 +217,8 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Returns how much the storage lacks of what its volumes were promised in all, reported with the capacity;
-    /// `None` if unknown.
+    /// Returns by how much the storage falls short of what it promised its volumes in total, reported with the
+    /// capacity; `None` if unknown.
     ///
     /// # Errors
     /// When the storage does not answer.

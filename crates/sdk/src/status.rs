@@ -114,7 +114,7 @@ pub struct DriverStatus {
     /// Of `provision`: the actual size; of `capacity`: the largest possible size. In bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub capacity: Option<Bytes>,
-    /// Of `capacity`: how much the storage lacks of what its volumes were promised, in bytes.
+    /// Of `capacity`: by how much the storage falls short of what it promised its volumes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub missing: Option<Bytes>,
     /// Of `provision`: the labels of the nodes that can reach the volume.

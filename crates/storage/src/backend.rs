@@ -119,8 +119,8 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
-    /// Returns the size of what the pool stores for a volume in addition to its data, where that could become
-    /// too much.
+    /// Returns the size of what the pool stores for a volume in addition to its data; zero if that never
+    /// matters.
     ///
     /// # Errors
     /// When the pool does not answer.
@@ -137,8 +137,8 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
-    /// Returns how much the pool lacks of what its volumes were promised in all; `None` if nothing is promised
-    /// that way, or it is unknown.
+    /// Returns by how much the pool falls short of what it promised its volumes in total; `None` if nothing is
+    /// promised that way, or it is unknown.
     ///
     /// # Errors
     /// When the pool does not answer.

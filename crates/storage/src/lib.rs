@@ -18,14 +18,14 @@
 //! const RESERVE: Reserve = Reserve::Percent(15);
 //!
 //! impl Backend for Files {
-//!     // Which volumes there are, by id and by name. A pool knows.
+//!     // The volumes, by id and by name. `Pool` implements this.
 //!     fn catalog(&self) -> &dyn Catalog {
 //!         &self.0
 //!     }
 //!     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
 //!         self.0.image(volume)?.map(Asset::of_image).transpose()
 //!     }
-//!     // The mark is kept with the data and goes wherever it goes.
+//!     // The mark is stored with the data and moves with it.
 //!     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
 //!         self.0.create(volume, size, mark, Allocation::Full, RESERVE)
 //!     }
@@ -44,7 +44,7 @@
 //! }
 //!
 //! impl BlockBackend for Files {
-//!     // Whose a mounted device is, asked also while the pool is missing.
+//!     // Finds the volume behind a device, even while the pool is missing.
 //!     fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
 //!         loop_device::owner(device, expected)
 //!     }
