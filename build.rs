@@ -1,4 +1,4 @@
-//! Has the linker lay the code of callouts together and leave away what nobody runs, where it can
+//! Makes the linker place the code of callouts together and drop unused code, if it can
 //! (docs/decisions/order-of-code.md, docs/decisions/no-unwinding.md).
 
 use std::{
@@ -7,7 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Scripts that the linker is given, with what else each needs; each alone, because not every linker knows them.
+/// Linker scripts with the arguments that each needs. Each is tried separately, since not every linker supports
+/// them.
 const SCRIPTS: [(&str, &[&str]); 2] = [
     ("callouts.ld", &[]),
     ("no-unwinding.ld", &["-Wl,--no-eh-frame-hdr"]),

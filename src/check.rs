@@ -1,16 +1,16 @@
-//! One thing that was looked at.
+//! Results of `doctor`'s checks.
 
 use serde::Serialize;
 
-/// How it is.
+/// The severity of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Something will not work, or not as well, that nobody may need.
+    /// Something does not work, or not well, but may not be needed.
     Warn,
-    /// Volumes will not work.
+    /// Volumes do not work.
     Fail,
 }
 
@@ -24,7 +24,7 @@ impl Verdict {
     }
 }
 
-/// What was looked at, what was found, and what to do.
+/// One check: its subject, what was found, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     #[serde(rename = "check")]

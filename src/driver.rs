@@ -1,4 +1,4 @@
-//! The answer to a callout.
+//! Callouts: runs the driver that is configured.
 
 use crate::{backends, cli, config::Config, installed::Installed};
 use flexvol_storage::host::fork;
@@ -7,9 +7,8 @@ use std::{ffi::OsStr, process::ExitCode};
 
 /// Answers the callout in this process's arguments.
 ///
-/// What `init` says was verified when the driver was installed; where there is no such line, it
-/// is the backend's own default, so that a mistake in the configuration does not take the driver
-/// away from kubelet. Nothing is parsed and nothing opened for it.
+/// `init` answers what was verified when the driver was installed, or the backend's default if there is no such
+/// line. So a mistake in the configuration does not make kubelet drop the driver. `init` parses and opens nothing.
 pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
     if !callout.is_empty() && !Callout::NAMES.iter().any(|name| callout == *name) {
         cli::suggest(callout);
@@ -20,11 +19,11 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
         .run(&|| open(installed, callout))
 }
 
-/// What pods must end with, whatever became of the configuration. None of them looks into a pool.
+/// Callouts that end a pod's use of a volume and must work with any configuration. None of them needs a pool.
 const LETTING_GO: [&str; 3] = ["unmount", "unmountdevice", "detach"];
 
-/// Opens the configured driver; where its configuration has a mistake, one of all backends and no pool,
-/// to let go of what is mounted.
+/// Opens the configured driver. If its configuration has a mistake, opens one without pools, which can still
+/// unmount and detach.
 fn open(installed: &Installed, callout: &OsStr) -> Result<Box<dyn Driver>> {
     let config = match Config::load(installed) {
         Err(mistake) if LETTING_GO.iter().any(|name| callout == *name) => {

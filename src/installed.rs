@@ -1,8 +1,8 @@
-//! Where this executable stands, which is all that kubelet tells it about who it is.
+//! The location of this executable, by which alone kubelet tells a driver its name.
 //!
-//! Kubelet execs `<plugin directory>/<vendor>~<driver>/<driver>`. The configuration and the
-//! prepared answer to `init` lie beside it, hidden by a dot from kubelet's watcher
-//! (`pkg/volume/flexvolume/probe.go`: events on names that begin with a dot are ignored).
+//! Kubelet execs `<plugin directory>/<vendor>~<driver>/<driver>`. The configuration and the prepared answer to
+//! `init` lie beside it. Their names begin with a dot, so that kubelet's watcher ignores them
+//! (`pkg/volume/flexvolume/probe.go`).
 
 use std::{
     env,
@@ -18,8 +18,8 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Takes both from the first argument, so that a link under another name is another driver;
-    /// where a shell found the executable through PATH, the kernel is asked.
+    /// Takes both from the first argument, so that a link with another name is another driver. If a shell found the
+    /// executable through PATH, the kernel is asked.
     pub fn here(argument: Option<&OsStr>) -> Installed {
         let called = argument
             .map(Path::new)
@@ -31,7 +31,7 @@ impl Installed {
         Installed::at(&path)
     }
 
-    /// The driver whose executable is `path`.
+    /// Returns the driver whose executable is `path`.
     pub fn at(path: &Path) -> Installed {
         let name = path.file_name().unwrap_or(OsStr::new("flexvol"));
         Installed {
@@ -40,7 +40,7 @@ impl Installed {
         }
     }
 
-    /// Whether it stands where kubelet looks for drivers: in a directory `vendor~driver`.
+    /// Whether the executable is where kubelet looks for drivers: in a directory `vendor~driver`.
     pub fn is_driver(&self) -> bool {
         let directory = self.directory.file_name().unwrap_or_default();
         directory.as_encoded_bytes().contains(&b'~')
@@ -51,17 +51,17 @@ impl Installed {
         &self.name
     }
 
-    /// The executable.
+    /// The path of the executable.
     pub fn executable(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
 
-    /// The configuration.
+    /// The path of the configuration.
     pub fn configuration(&self) -> PathBuf {
         self.directory.join(format!(".{}.toml", self.name))
     }
 
-    /// The line that `init` prints, left by `install`.
+    /// The path of the line that `init` prints, left by `install`.
     pub fn init_line(&self) -> PathBuf {
         self.directory.join(format!(".{}.init", self.name))
     }

@@ -1,7 +1,7 @@
-//! The driver: which of its two callers is it, and who answers?
+//! The driver's executable, which serves two kinds of callers.
 //!
-//! Kubelet and the controller manager name a callout and read one JSON line. People name a verb
-//! and read text. Nothing that serves people is touched on the way of a callout.
+//! Kubelet and the controller manager name a callout and read one JSON line. Users name a verb and read text. A
+//! callout runs no code that serves users.
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
 
@@ -26,7 +26,7 @@ use std::{
 #[cfg(all(target_env = "gnu", not(test)))]
 flexvol_storage::host::main!(run);
 
-// Other C libraries tell std its arguments through its own start alone.
+// On other C libraries std gets its arguments only through its own entry point.
 #[cfg(not(all(target_env = "gnu", not(test))))]
 fn main() -> ExitCode {
     run()
@@ -37,7 +37,7 @@ fn run() -> ExitCode {
     let installed = Installed::here(arguments.next().as_deref());
     match arguments.next() {
         Some(verb) if !cli::is_verb(&verb) => driver::run(&installed, &verb),
-        // Somebody's program, which reads JSON, if a person does not look.
+        // Standard output is not a terminal, so the caller is a program that expects JSON.
         None if installed.is_driver() && !io::stdout().is_terminal() => {
             driver::run(&installed, OsStr::new(""))
         }

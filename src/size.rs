@@ -1,9 +1,9 @@
-//! Sizes as people read them.
+//! Sizes in human-readable form.
 
 use flexvol_storage::sdk::Bytes;
 
-/// A size in the largest unit it reaches, with one digit behind the point unless it is whole,
-/// rounded down: what is shown is there.
+/// Formats a size in the largest unit that it reaches, with one decimal unless it is whole. Rounds down, so that at
+/// least that much is there.
 pub fn size(bytes: Bytes) -> String {
     let Some((unit, name)) = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")]
         .into_iter()

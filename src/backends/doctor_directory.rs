@@ -1,4 +1,4 @@
-//! What `doctor` says of a pool that is a directory, whatever its volumes are.
+//! Checks of `doctor` for pools in a directory, shared by backends.
 
 use crate::{
     check::Check,
@@ -11,11 +11,11 @@ use flexvol_storage::{
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-/// Kubelet evicts pods when less of its file system is free (`nodefs.available<10%`,
+/// Free space of the node's file system in percent below which kubelet evicts pods (`nodefs.available<10%`,
 /// pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const EVICTION_PERCENT: u64 = 10;
 
-/// Opens the pool, and says why where it cannot be opened.
+/// Opens the pool, or explains why it cannot be opened.
 pub fn opened(
     about: String,
     path: &Path,
@@ -23,7 +23,7 @@ pub fn opened(
 ) -> Check {
     let shown = path.display();
     let look = || drop(pool::Pool::open(path).and_then(|pool| pool.volume_ids()));
-    // Without a second process it may answer all the same.
+    // Without a second process it is unknown whether the pool answers, so try it.
     if !silence::answers(&look).unwrap_or(true) {
         return Check::fail(
             about,
@@ -48,7 +48,7 @@ pub fn opened(
     Check::fail(about, error.report(), remedy)
 }
 
-/// How much room there is.
+/// Checks the pool's free space.
 pub fn check(
     about: String,
     path: &Path,
@@ -62,7 +62,7 @@ pub fn check(
         .and_then(|space| Ok((space, available?, pool.volume_ids()?.len())));
     let (space, available, volumes) = match measured {
         Ok(measured) => measured,
-        // What to turn on is part of what is said.
+        // The error itself says what to turn on.
         Err(error) if error.kind() == ErrorKind::Configuration => {
             let remedy =
                 "see the file system's manual, or use the backend loop, which needs none of it";

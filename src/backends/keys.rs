@@ -1,5 +1,5 @@
-//! What an administrator tells a pool. Every backend has keys of its own; a key of another backend is a
-//! mistake, because whoever wrote it expects something.
+//! Configuration of pools. Each backend has keys of its own; keys of another backend are refused, because the
+//! author expects an effect of them.
 
 use flexvol_storage::{Policy, host::Reserve};
 use serde::{
@@ -9,19 +9,19 @@ use serde::{
 use std::{any::Any, collections::BTreeMap, fmt, path::PathBuf, rc::Rc};
 use toml::de;
 
-/// The places volumes are carved from, by name.
+/// The pools of a driver, by name.
 pub type Pools = BTreeMap<String, PoolConfig>;
 
-/// One place volumes are carved from.
+/// The configuration of one pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// What every backend heeds.
+    /// The keys that all backends share.
     pub policy: Policy,
-    /// What only its own heeds.
+    /// The keys of the pool's own backend.
     pub keys: Rc<dyn Keys>,
 }
 
-/// Those pools that have the keys of one backend.
+/// Iterates over the pools that have the keys of one backend.
 pub fn of<K: Keys>(pools: &Pools) -> impl Iterator<Item = (&str, &Policy, &K)> {
     pools.iter().filter_map(|(name, pool)| {
         let keys: &dyn Any = &*pool.keys;
@@ -29,24 +29,24 @@ pub fn of<K: Keys>(pools: &Pools) -> impl Iterator<Item = (&str, &Policy, &K)> {
     })
 }
 
-/// Reads the keys of one backend.
+/// Deserializes the keys of one backend.
 pub fn read<K: Keys + DeserializeOwned>(
     input: de::Deserializer<'_>,
 ) -> Result<Rc<dyn Keys>, de::Error> {
     Ok(Rc::new(K::deserialize(input)?))
 }
 
-/// What is done with the keys of any backend.
+/// Access to the keys of any backend.
 pub trait Keys: Any + fmt::Debug {
-    /// The key that says where the pool is, and where that is. Two pools in one place would each keep the
-    /// volumes of both by its own rules.
+    /// Returns the key that says where the pool is, and its value. Two pools in one place would apply different
+    /// rules to the same volumes.
     fn place(&self) -> (&'static str, PathBuf);
 
-    /// Every key that is in force, and its value as TOML has it.
+    /// Returns every key that is in force, with its value in TOML.
     fn written(&self) -> Vec<(&'static str, String)>;
 }
 
-/// JSON's strings are TOML's basic strings: the same quotes, and no escape that TOML lacks.
+/// Quotes a string as JSON, which is a valid TOML basic string: TOML has the same quotes and all escapes of JSON.
 pub fn quoted(value: impl Serialize) -> String {
     serde_json::to_string(&value).unwrap_or_default()
 }
@@ -59,7 +59,7 @@ pub fn absolute<'de, D: Deserializer<'de>>(input: D) -> Result<PathBuf, D::Error
     }
 }
 
-/// A percentage of the place, or a size.
+/// Parses a reserve: a percentage of the pool, or a size.
 pub fn reserve<'de, D: Deserializer<'de>>(input: D) -> Result<Reserve, D::Error> {
     let text = String::deserialize(input)?;
     match text.strip_suffix('%').map(str::parse::<u8>) {
@@ -69,7 +69,8 @@ pub fn reserve<'de, D: Deserializer<'de>>(input: D) -> Result<Reserve, D::Error>
     }
 }
 
-/// Kubelet evicts pods when less than 10 % of the node's file system is free.
+/// The default reserve, above kubelet's threshold: it evicts pods when less than 10 % of the node's file system is
+/// free.
 pub fn reserve_of_a_directory() -> Reserve {
     Reserve::Percent(15)
 }

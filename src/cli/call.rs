@@ -1,4 +1,4 @@
-//! `flexvol call`: a callout, run for a person.
+//! `flexvol call`: runs a callout for a user.
 
 mod explain;
 mod record;
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No caller of Kubernetes but one sets a limit; this one is longer than any callout should take.
+/// Timeout of a callout, longer than any should take. Only one caller in Kubernetes sets a limit.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// Run a callout as Kubernetes does, and explain it
@@ -72,12 +72,12 @@ impl Call {
         let output = match outcome {
             Ok(output) => output,
             Err(error) => {
-                // It was asked all the same, and nobody knows yet what it answers.
+                // The driver was called, but its answer is unknown yet.
                 let recorded = match error.kind() {
                     ErrorKind::TimedOut => self.record(installed, b"", took),
                     _ => Ok(()),
                 };
-                // Its cause has the arguments, and with them secrets.
+                // The error's cause contains the arguments, which may hold secrets.
                 let ran = format!("run {}: {error}", executable.display());
                 return Err(match recorded {
                     Ok(()) => anyhow!(ran),
@@ -112,7 +112,7 @@ impl Call {
     }
 }
 
-/// As a shell has it: the code, or 128 and the number of the signal.
+/// Returns the exit code as a shell does: the code, or 128 plus the number of the signal.
 fn exit_code(output: &Output) -> u8 {
     let signal = || output.status.signal().map(|signal| 128 + signal);
     let code = output.status.code().or_else(signal).unwrap_or(1);
@@ -122,7 +122,7 @@ fn exit_code(output: &Output) -> u8 {
 fn tell(lines: &[String]) {
     let mut stderr = io::stderr();
     for line in lines {
-        // Nothing is left to tell it to when standard error is closed.
+        // If standard error is closed, nobody can be told.
         let _ = writeln!(stderr, "{line}");
     }
 }

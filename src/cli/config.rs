@@ -1,4 +1,4 @@
-//! `flexvol config`: what a driver is configured to do, and what is wrong with that.
+//! `flexvol config`: shows a driver's configuration, and any mistake in it.
 
 use super::{print, which::Which};
 use crate::{
@@ -39,14 +39,14 @@ impl Show {
                 Some(&installed),
             );
         };
-        // Whoever asks about a file need not have installed anything.
+        // A file can be checked without an installed driver.
         let name = self.which.name().map_or(here.name(), DriverName::driver);
         show(file, name, None)
     }
 }
 
-/// Shows the configuration at `path` of the driver called `name`, and of one that is installed what
-/// kubelet was told of it.
+/// Shows the configuration at `path` of the driver called `name`. For an `installed` driver also shows what kubelet
+/// was told about it.
 fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
     let text = match fs::read_to_string(path) {
         Ok(text) => Some(text),
@@ -79,7 +79,7 @@ fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
     print(format_args!("{}", text.trim_end()))
 }
 
-/// Compares what kubelet is told with what the configuration says now.
+/// Compares what kubelet was told with what the configuration says now.
 fn init_of(installed: &Installed, config: &Config) -> Result<String> {
     let says = DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line();
     let line = installed.init_line();

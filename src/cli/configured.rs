@@ -1,4 +1,4 @@
-//! Which driver a verb for people works with.
+//! Selection of the driver for a verb.
 
 use super::which::unnamed;
 use crate::{
@@ -34,7 +34,7 @@ pub struct Chosen {
 }
 
 impl Configured {
-    /// The driver that was named, or the one that is meant.
+    /// Returns the driver that was named, or the default one.
     pub fn choose(&self, here: &Installed) -> Result<Chosen> {
         let (installed, config) = match (&self.config, &self.driver) {
             (Some(path), _) => {
@@ -73,7 +73,7 @@ impl Configured {
     }
 }
 
-/// The driver's name in Kubernetes, where it lies in a directory that is called so.
+/// Returns the driver's name in Kubernetes, if it lies in a directory of that name.
 fn name_of(installed: &Installed) -> Option<DriverName> {
     let executable = installed.executable();
     let directory = executable.parent()?.file_name()?.to_str()?;
@@ -81,7 +81,7 @@ fn name_of(installed: &Installed) -> Option<DriverName> {
     (name.driver() == installed.name()).then_some(name)
 }
 
-/// The driver beside whose executable a configuration lies, by its name `.<driver>.toml`.
+/// Returns the driver beside whose executable a configuration named `.<driver>.toml` lies.
 fn configured_by(path: &Path) -> Option<Installed> {
     let name = path.file_name()?.to_str()?;
     let driver = name.strip_prefix('.')?.strip_suffix(".toml")?;
@@ -89,28 +89,28 @@ fn configured_by(path: &Path) -> Option<Installed> {
 }
 
 impl Chosen {
-    /// The driver's name in Kubernetes, as far as it was said or its place tells it.
+    /// Returns the driver's name in Kubernetes, if it was given or follows from its path.
     pub fn name(&self) -> Option<&DriverName> {
         self.name.as_ref()
     }
 
-    /// The driver, or its configuration, was named or found: these are not the mere defaults.
+    /// Whether the driver or its configuration was named or found, so that these are not mere defaults.
     pub fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// The names of its pools.
+    /// Iterates over the names of its pools.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         self.config.pools.keys().map(String::as_str)
     }
 
-    /// The driver, to provision with.
+    /// Returns the driver, to provision with.
     pub fn driver(&self) -> VolumeDriver {
         let config = &self.config;
         config.backend.driver(&config.pools, &config.settings())
     }
 
-    /// The driver as people see it.
+    /// Returns the driver for commands.
     pub fn upkeep(&self) -> Box<dyn Upkeep> {
         let config = &self.config;
         (config.backend.upkeep)(&config.pools, config.settings())

@@ -1,4 +1,4 @@
-//! `flexvol create`: a volume by hand, with the manifests that use it.
+//! `flexvol create`: makes a volume manually, and prints the manifests that use it.
 
 use super::{
     configured::Configured,
@@ -63,7 +63,7 @@ pub struct Output {
 impl Create {
     pub fn run(self, here: &Installed) -> Result<()> {
         let chosen = self.configured.choose(here)?;
-        // Before anything is made: what cannot be printed afterwards helps nobody.
+        // Check this first: a volume without manifests is of no use.
         let target = self.cluster.target(&chosen)?;
         let inventory = chosen.upkeep();
         let subject = Subject::Name(self.name.clone());
@@ -71,7 +71,8 @@ impl Create {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             found => Some(found.context("look for a volume of that name")?),
         };
-        // Without a word for another pool it is asked for where it is: the default pool would make another.
+        // Unless told otherwise use the volume's pool, because `provision` in the default pool would make another
+        // volume.
         let there = existing.as_ref().map(|existing| &existing.pool);
         let pool = self.pool.as_ref().or(there);
         let parameters = Options::from_iter(pool.map(|pool| ("pool", pool.as_str())));
@@ -132,7 +133,7 @@ impl Create {
 }
 
 impl Output {
-    /// Prints what Kubernetes needs to use a volume.
+    /// Prints the objects that Kubernetes needs to use a volume.
     pub fn print(
         &self,
         target: &manifest::ClusterTarget,

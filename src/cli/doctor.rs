@@ -1,4 +1,4 @@
-//! `flexvol doctor`: what this node lacks, and how to mend it.
+//! `flexvol doctor`: reports what this node lacks, with remedies.
 
 mod filesystems;
 mod installed;
@@ -52,12 +52,12 @@ enum Output {
     Json,
 }
 
-/// One driver to look at.
+/// One driver to check.
 struct Subject {
-    /// `vendor/driver`; `None` for this executable where nothing is installed.
+    /// The driver's name; `None` for this executable if nothing is installed.
     name: Option<DriverName>,
     installed: Installed,
-    /// Why its configuration cannot be used is another check's business.
+    /// The configuration; `None` if it cannot be used, which another check explains.
     config: Option<Config>,
 }
 
@@ -115,7 +115,7 @@ impl Doctor {
     }
 }
 
-/// What the backends need of the node.
+/// Checks what the backends need on the node.
 fn backends(configs: &[&Config]) -> Vec<Check> {
     let checks = BACKENDS.iter().flat_map(|backend| {
         let own = configs.iter().filter(|it| it.backend.name == backend.name);
@@ -128,7 +128,7 @@ fn backends(configs: &[&Config]) -> Vec<Check> {
     checks.collect()
 }
 
-/// The pools of a driver. On a control plane host there is nothing of the nodes' storage.
+/// Checks the pools of a driver. A control plane host has none of the nodes' storage.
 fn pools(subject: &Subject) -> Vec<Check> {
     let config = subject.config.as_ref();
     let Some(config) = config.filter(|config| config.role == Role::Node) else {
@@ -145,7 +145,7 @@ fn pools(subject: &Subject) -> Vec<Check> {
     checks
 }
 
-/// A quota counts claims that are there.
+/// Warns about a pool that keeps deleted volumes without a limit: a namespace's quota counts only existing claims.
 fn unbounded((name, pool): (&String, &PoolConfig)) -> Option<Check> {
     let policy = &pool.policy;
     let keeps = policy.keep_deleted.is_some_and(|keep| !keep.is_zero());

@@ -1,4 +1,4 @@
-//! `flexvol explain`: why a volume did not grow, or is not mounted.
+//! `flexvol explain`: why a volume did not grow or is not mounted.
 
 use super::{
     configured::Configured,
@@ -155,7 +155,7 @@ fn target_text(target: TargetState) -> &'static str {
     }
 }
 
-/// What a person can do, from what was found.
+/// Suggests what to do about the findings.
 fn advice(explanation: &Explanation) -> Vec<String> {
     let volume = &explanation.volume;
     let mark = volume.mark();

@@ -1,4 +1,4 @@
-//! `flexvol gc`: removes what killed processes left behind.
+//! `flexvol gc`: removes what interrupted processes left behind.
 
 use super::{configured::Configured, print};
 use crate::installed::Installed;

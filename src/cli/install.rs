@@ -50,7 +50,7 @@ pub struct Install {
 impl Install {
     pub fn run(self) -> Result<()> {
         super::need_root("install a driver")?;
-        // What is installed must be readable to others than root, whatever the caller's umask.
+        // Others than root must be able to read the installed files, whatever the caller's umask.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
         let executable = fs::read("/proc/self/exe").context("read this executable")?;
@@ -64,11 +64,11 @@ impl Install {
             "watching {}",
             deployment.executable().display()
         ))?;
-        // The same trouble is told once.
+        // A repeated error is reported once.
         let mut trouble = String::new();
         every(Duration::from_secs(self.every.into()), || {
             let configuration = self.configuration();
-            // Whoever writes it has perhaps not come to the end: it counts if it is the same next time.
+            // The file may still be being written, so it counts only if it is unchanged at the next look.
             if let Ok(text) = &configuration
                 && *text != seen
             {
@@ -93,14 +93,14 @@ impl Install {
                 } else {
                     &report
                 };
-                // Nothing is left to tell it to when standard error is closed.
+                // If standard error is closed, nobody can be told.
                 let _ = writeln!(io::stderr(), "flexvol: {}", terminal::lines(now));
                 trouble = report;
             }
         })
     }
 
-    /// The text of FILE. One that is empty was cut while it was written, more likely than meant.
+    /// Reads FILE. Refuses an empty one, which is more likely truncated than intended.
     fn configuration(&self) -> Result<Option<String>> {
         let Some(path) = &self.config else {
             return Ok(None);
@@ -132,7 +132,7 @@ fn say(deployment: &Deployment<'_>, changes: &[String], plugin_dir: &PluginDir) 
     let executable = deployment.executable();
     let (executable, known_from) = (executable.display(), &plugin_dir.known_from);
     if deployment.lost_configuration() {
-        // Nothing is left to tell it to when standard error is closed.
+        // If standard error is closed, nobody can be told.
         let _ = writeln!(
             io::stderr(),
             "flexvol: the configuration of this driver is missing or empty, so it is not known how long deleted volumes are kept, and none is deleted; say --config FILE with the one it had, or with a comment to have the defaults"

@@ -1,4 +1,4 @@
-//! `flexvol list`: the volumes of a driver.
+//! `flexvol list`: shows the volumes of a driver.
 
 use super::{
     configured::Configured,
@@ -53,7 +53,7 @@ enum Output {
     Pv,
 }
 
-/// What one pool answered: its volumes one by one, or why it has none to show.
+/// The answer of one pool: its volumes, or why it has none to show.
 type Pools = Vec<(String, sdk::Result<Volumes>)>;
 type Volumes = Vec<Found>;
 type Found = Result<VolumeReport, (VolumeId, sdk::Error)>;

@@ -1,4 +1,4 @@
-//! The objects with which Kubernetes uses a volume that was made by hand.
+//! The Kubernetes objects that use a volume which was made manually.
 
 use super::{configured::Chosen, print, yaml};
 use crate::plugin::DriverName;
@@ -31,20 +31,20 @@ pub enum Format {
     Json,
 }
 
-/// What a persistent volume says about one volume.
+/// The properties of one volume's persistent volume.
 #[derive(Debug)]
 pub struct Described<'a> {
     /// The name of the persistent volume, and of its claim.
     pub name: &'a str,
-    /// The namespace of the claim; without one any claim may have it.
+    /// The namespace of the claim; `None` allows any claim.
     pub namespace: Option<&'a str>,
     pub size: Bytes,
-    /// `None`: the driver chooses.
+    /// The file system; `None` lets the driver choose.
     pub filesystem: Option<FsType>,
     pub options: BTreeMap<String, String>,
 }
 
-/// The cluster's side, complete.
+/// The properties of the cluster, complete.
 #[derive(Debug)]
 pub struct ClusterTarget {
     node: String,
@@ -52,7 +52,7 @@ pub struct ClusterTarget {
     storage_class: String,
 }
 
-/// A namespace is a DNS label (`ValidateNamespaceName` in Kubernetes): no other text is put into a
+/// Parses a namespace, which must be a DNS label (`ValidateNamespaceName` in Kubernetes), since it is stored in a
 /// volume's mark.
 pub fn namespace(text: &str) -> Result<String, String> {
     match VolumeName::parse(text) {
@@ -62,7 +62,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
 }
 
 impl Cluster {
-    /// Fills in what was left out.
+    /// Fills in defaults.
     pub fn target(&self, chosen: &Chosen) -> Result<ClusterTarget> {
         let Some(driver) = chosen.name() else {
             bail!("the driver's name in Kubernetes is not known here; say --driver vendor/driver");
@@ -100,7 +100,7 @@ impl ClusterTarget {
                     { "key": HOSTNAME, "operator": "In", "values": [self.node] },
                 ] },
             ] } },
-            // Nothing in stock Kubernetes deletes a FlexVolume: anything else ends as Failed.
+            // Stock Kubernetes cannot delete a FlexVolume: with another policy the volume ends as Failed.
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": self.storage_class,
             "volumeMode": "Filesystem",
@@ -135,8 +135,8 @@ impl ClusterTarget {
         })
     }
 
-    /// Without a class that allows it the API server refuses to let a claim grow, also one whose
-    /// volume was made by hand (`PersistentVolumeClaimResize` admission).
+    /// Returns a class that allows growth. Without one the API server refuses to grow a claim, even for a volume
+    /// that was made manually (`PersistentVolumeClaimResize` admission).
     pub fn storage_class(&self) -> Value {
         json!({
             "apiVersion": "storage.k8s.io/v1",
@@ -150,7 +150,7 @@ impl ClusterTarget {
     }
 }
 
-/// Prints manifests; `remarks` become comments where the format has any.
+/// Prints manifests; `remarks` become comments if the format has any.
 pub fn print_all(format: Format, remarks: &[String], objects: &[Value]) -> Result<()> {
     match format {
         Format::Json => {

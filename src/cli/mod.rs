@@ -1,4 +1,4 @@
-//! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
+//! Verbs for users: text on standard output, errors on standard error, the usual exit codes.
 
 mod adopt;
 mod call;
@@ -69,7 +69,7 @@ enum Verb {
     Call(call::Call),
 }
 
-/// The words that people say and callers do not: every subcommand of [`Verb`].
+/// The words that select a verb instead of a callout: every subcommand of [`Verb`].
 const VERBS: &[&str] = &[
     "adopt",
     "call",
@@ -86,19 +86,19 @@ const VERBS: &[&str] = &[
     "uninstall",
 ];
 
-/// Whether the first argument is for people.
+/// Whether the first argument is a verb or an option for users.
 pub fn is_verb(word: &OsStr) -> bool {
     word.to_str()
         .is_some_and(|word| word.starts_with('-') || VERBS.contains(&word))
 }
 
-/// Answers a person.
+/// Runs a verb.
 pub fn run(here: &Installed) -> ExitCode {
     flexvol_storage::sdk::outlive_limits();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {
-            // Help and version go to standard output, mistakes to standard error.
+            // Help and version go to standard output, usage errors to standard error.
             let code = u8::try_from(usage.exit_code()).unwrap_or(2);
             return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
         }
@@ -106,7 +106,7 @@ pub fn run(here: &Installed) -> ExitCode {
     match cli.verb.run(here) {
         Ok(code) => code,
         Err(error) => {
-            // Nothing is left to tell it to when standard error is closed.
+            // If standard error is closed, nobody can be told.
             let _ = writeln!(
                 io::stderr(),
                 "flexvol: {}",
@@ -120,7 +120,7 @@ pub fn run(here: &Installed) -> ExitCode {
 impl Verb {
     fn run(self, here: &Installed) -> Result<ExitCode> {
         match self {
-            // Its exit code is the driver's.
+            // The exit code of `call` is the driver's.
             Verb::Call(verb) => return verb.run(here),
             Verb::Config(verb) => verb.run(here),
             Verb::Doctor(verb) => verb.run(here),
@@ -139,7 +139,7 @@ impl Verb {
     }
 }
 
-/// The whole chain on one line. A cause that its effect already quotes is not said twice.
+/// Formats the whole chain on one line. A cause that is already quoted is not repeated.
 fn report(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -154,7 +154,7 @@ fn report(error: &anyhow::Error) -> String {
     text
 }
 
-/// Kubelet runs what is installed as root, so nobody else may write it.
+/// Fails unless run by root. Kubelet runs installed files as root, so only root may write them.
 fn need_root(to: &str) -> Result<()> {
     ensure!(
         nix::unistd::geteuid().is_root(),
@@ -168,7 +168,7 @@ fn print(text: fmt::Arguments<'_>) -> Result<()> {
     print_bytes(format!("{}\n", terminal::lines(&text.to_string())).as_bytes())
 }
 
-/// Writes to standard output; a reader that went away ends the verb quietly.
+/// Writes to standard output; a closed pipe is no error.
 fn print_bytes(bytes: &[u8]) -> Result<()> {
     match io::stdout().write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -198,7 +198,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// With `FLEXVOL_PAGES=DIR` they are left there, for a package.
+    /// With `FLEXVOL_PAGES=DIR` the pages are left there, for packaging.
     #[test]
     fn every_verb_has_a_page_of_the_manual_and_every_shell_completes_it() {
         let scratch = tempfile::tempdir().unwrap();

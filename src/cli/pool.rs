@@ -1,4 +1,4 @@
-//! `flexvol pool`: the places volumes are carved from.
+//! `flexvol pool`: makes pools.
 
 use super::print;
 use crate::backends::is_name_for_lvm;

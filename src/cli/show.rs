@@ -45,7 +45,7 @@ impl Show {
     }
 }
 
-/// What is known of a volume: a fact a row.
+/// Returns the properties of a volume, one for each row.
 pub fn facts(found: &VolumeReport) -> Vec<Vec<String>> {
     let mark = found.mark();
     let mut rows = vec![];

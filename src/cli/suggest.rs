@@ -1,4 +1,4 @@
-//! What a person may have meant by a word that is no verb and no callout.
+//! Suggestions for a word that is neither verb nor callout.
 
 use super::VERBS;
 use flexvol_storage::sdk::Callout;
@@ -7,8 +7,8 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-/// On a terminal, names the nearest word. A caller has no terminal and gets only its JSON line:
-/// whatever else stood on standard error would spoil it.
+/// Prints the nearest known word, but only on a terminal. Callers have no terminal, and text on standard error
+/// would corrupt the JSON line for them.
 pub fn suggest(word: &OsStr) {
     let Some(word) = word.to_str().filter(|_| io::stderr().is_terminal()) else {
         return;
@@ -18,7 +18,7 @@ pub fn suggest(word: &OsStr) {
         .map(|known| (distance(word, known), known))
         .min_by_key(|(distance, _)| *distance);
     let mut stderr = io::stderr();
-    // A terminal that went away needs no advice.
+    // If the terminal is gone, nobody needs the advice.
     let _ = match nearest {
         Some((distance, known)) if distance <= 2 => {
             writeln!(
@@ -33,7 +33,7 @@ pub fn suggest(word: &OsStr) {
     };
 }
 
-/// How many letters must be inserted, removed or replaced (Levenshtein).
+/// Number of letters to insert, remove or replace (Levenshtein distance).
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

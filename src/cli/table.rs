@@ -1,9 +1,9 @@
-//! Tables as people read them.
+//! Tables for users.
 
 use super::{print, terminal};
 use anyhow::Result;
 
-/// Prints columns as wide as they must be. A table may have no header.
+/// Prints columns as wide as their content. A table may have no header.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> Result<()> {
     lines(header, rows)
         .iter()

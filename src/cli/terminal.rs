@@ -1,16 +1,15 @@
-//! Text of others on root's terminal, to which control characters are commands.
+//! Escaping of foreign text on root's terminal, where control characters act as commands.
 //!
-//! Pods choose the paths that they mount a volume on, and so part of what is printed.
+//! Pods choose the paths on which they mount a volume, and so a part of the output.
 
 use std::fmt::Write;
 
-/// The text with every control character but the end of a line as JSON writes it, so that what is JSON
-/// says the same.
+/// Escapes all control characters except newlines as JSON does, so that JSON keeps its meaning.
 pub fn lines(text: &str) -> String {
     escaped(text, |c| c == '\n')
 }
 
-/// The text on one line: with the ends of lines too.
+/// Escapes newlines too.
 pub fn one_line(text: &str) -> String {
     escaped(text, |_| false)
 }
@@ -19,7 +18,7 @@ fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() && !keeps(c) {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);

@@ -1,4 +1,4 @@
-//! `flexvol undelete`: takes back that a volume was deleted.
+//! `flexvol undelete`: restores a deleted volume.
 
 use super::{configured::Configured, print};
 use crate::installed::Installed;

@@ -1,4 +1,4 @@
-//! `flexvol uninstall`: makes kubelet forget a driver.
+//! `flexvol uninstall`: removes a driver from kubelet.
 
 use super::print;
 use crate::plugin::{DriverName, PluginDir, Removed, remove};

@@ -1,4 +1,4 @@
-//! A volume as people see it.
+//! Properties of a volume for users.
 
 use crate::size::size;
 use flexvol_storage::{
@@ -8,8 +8,8 @@ use flexvol_storage::{
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The uid of the pod that a directory belongs to: kubelet mounts on
-/// `<root>/pods/<uid>/volumes/…` (Kubernetes, pkg/volume/flexvolume/volume.go, `GetPath`).
+/// Returns the uid of the pod that a directory belongs to. Kubelet mounts on `<root>/pods/<uid>/volumes/…`
+/// (Kubernetes, pkg/volume/flexvolume/volume.go, `GetPath`).
 pub fn pod(path: &Path) -> Option<&str> {
     let mut parts = path.iter();
     while let Some(part) = parts.next() {
@@ -23,7 +23,7 @@ pub fn pod(path: &Path) -> Option<&str> {
     None
 }
 
-/// The pods that have the volume, in the order of its mounts.
+/// Returns the pods that have the volume, in the order of its mounts.
 pub fn pods(volume: &VolumeReport) -> Vec<&str> {
     let here = volume
         .mounts
@@ -35,7 +35,7 @@ pub fn pods(volume: &VolumeReport) -> Vec<&str> {
     pods
 }
 
-/// How far the volume has come, or that its mark is missing.
+/// Returns the state of the volume, or that its mark is missing.
 pub fn state(volume: &VolumeReport) -> &'static str {
     match volume.mark() {
         None => "unmarked",
@@ -44,19 +44,19 @@ pub fn state(volume: &VolumeReport) -> &'static str {
     }
 }
 
-/// That it was deleted and is kept, counted up to now as far as that is known.
+/// Returns the deletion of a kept volume, counted up to now if possible.
 pub fn deletion(volume: &VolumeReport) -> Option<Deletion> {
     let deletion = volume.mark()?.deleted?;
     Some(Moment::now().map_or(deletion, |now| deletion.counted(&now)))
 }
 
-/// The largest size anybody asked for, as far as the volume remembers.
+/// Returns the largest size that was requested, according to the mark.
 pub fn asked(volume: &VolumeReport) -> Bytes {
     let growing = volume.mark().and_then(|mark| mark.growing);
     volume.asset.size.max(growing.unwrap_or_default())
 }
 
-/// The file system's kind and how far it reaches.
+/// Returns the file system's type and size.
 pub fn content(volume: &VolumeReport) -> String {
     let kind = match volume.mark().and_then(|mark| mark.format) {
         Some(format) => format.filesystem.as_str(),
@@ -78,7 +78,7 @@ pub fn content(volume: &VolumeReport) -> String {
     }
 }
 
-/// The volume for programs; sizes in bytes.
+/// Returns the volume as JSON for programs; sizes in bytes.
 pub fn json(volume: &VolumeReport) -> Value {
     let mark = volume.mark();
     let format = mark.and_then(|mark| mark.format);

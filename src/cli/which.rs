@@ -1,4 +1,4 @@
-//! Which driver of the node a verb is about.
+//! Selection of an installed driver for a verb.
 
 use crate::{
     installed::Installed,
@@ -20,12 +20,12 @@ pub struct Which {
 }
 
 impl Which {
-    /// The driver that was named.
+    /// Returns the driver that was named.
     pub fn name(&self) -> Option<&DriverName> {
         self.name.as_ref()
     }
 
-    /// The driver that was named, which must be installed, or the one that is meant.
+    /// Returns the named driver, which must be installed, or else the default one.
     pub fn installed(&self, here: &Installed) -> Result<Installed> {
         let Some(name) = &self.name else {
             return unnamed(here);
@@ -41,13 +41,13 @@ impl Which {
     }
 }
 
-/// The driver that is meant where none is named: this executable where it is one, or the only one
-/// that is installed. Where none is, this executable with the defaults.
+/// Returns the default driver: this executable if it is installed, or else the only installed one. If none is
+/// installed, this executable with the defaults.
 pub fn unnamed(here: &Installed) -> Result<Installed> {
     if here.is_driver() || here.configuration().exists() {
         return Ok(here.clone());
     }
-    // Without a plugin directory nothing is installed.
+    // Without a plugin directory there are no installed drivers.
     let installed = PluginDir::find(None).map(|found| drivers(&found.path));
     let mut installed = installed.unwrap_or_else(|_| Ok(Vec::new()))?;
     match installed.len() {

@@ -1,8 +1,8 @@
-//! JSON values as YAML: as much of it as Kubernetes manifests need.
+//! JSON values as YAML, as far as Kubernetes manifests need it.
 
 use serde_json::Value;
 
-/// One document; keys in alphabetical order, two spaces a level, lists as deep as their key.
+/// Formats one document: keys in alphabetical order, two spaces for each level, lists as deep as their key.
 pub fn document(value: &Value) -> String {
     let mut text = String::new();
     block(&mut text, value, 0);
@@ -58,13 +58,13 @@ fn line(text: &mut String, value: &Value) {
 fn line_of(value: &Value) -> String {
     match value {
         Value::String(string) => format!(" {}", scalar(string)),
-        // Empty lists and objects, numbers, booleans and null are the same in both languages.
+        // Empty lists and objects, numbers, booleans and null look the same in both languages.
         other => format!(" {other}"),
     }
 }
 
-/// A string is quoted as JSON does unless it cannot be taken for anything else in any version of
-/// YAML: `0123` would be a number, `no` a boolean and `1e10` both.
+/// Quotes a string as JSON does, unless no version of YAML can take it for anything else: `0123` would be a number,
+/// `no` a boolean and `1e10` both.
 fn scalar(string: &str) -> String {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"-._/".contains(&c);
     let is_plain = string

@@ -1,10 +1,10 @@
-//! A configuration written out, with the defaults of everything it does not say.
+//! A configuration with all its defaults written out.
 
 use super::{Config, Keep};
 use crate::backends::{quoted, written_reserve};
 use std::fmt::Write;
 
-/// The text of a configuration that means the same as this one.
+/// Returns the text of an equivalent configuration.
 pub fn effective(config: &Config) -> String {
     let mut text = String::new();
     let mut put = |key: &str, value: String| {

@@ -1,12 +1,12 @@
-//! How long something is kept, as an administrator writes it: a whole number and a unit.
+//! Retention times in a configuration: a whole number and a unit.
 
 use serde::Deserialize;
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Seconds a unit has, the largest first.
+/// Units and their seconds, the largest first.
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
-/// So long.
+/// A retention time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Keep {
@@ -14,7 +14,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// As the clock has it.
+    /// Returns the time as a [`Duration`].
     pub fn duration(self) -> Duration {
         Duration::from_secs(self.seconds)
     }

@@ -20,30 +20,30 @@ use log::LevelFilter;
 use serde::{Deserialize, Serialize};
 use std::{fmt, fs, io, path::Path};
 
-/// The backend of a driver that names none and whose own name is none.
+/// The backend of a driver that configures none and is not named after one.
 const DEFAULT_BACKEND: &str = "loop";
 
-/// How a configuration begins that says nothing and is meant so; `install` writes it. It is told by this
-/// line, so the line never changes.
+/// First line of an empty configuration that is intended; `install` writes it. It tells such a file from a lost
+/// one, so it must never change.
 const DEFAULTS: &str =
     "# Nothing was configured when this driver was installed: the defaults are in force.\n";
 
-/// What an administrator wrote, completed with defaults.
+/// The administrator's configuration, completed with defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which storage.
+    /// The storage backend.
     pub backend: &'static Backend,
     /// Where this copy runs.
     pub role: Role,
-    /// Kubernetes attaches volumes before it mounts them.
+    /// Whether Kubernetes attaches volumes before it mounts them.
     pub attach: bool,
     /// When volumes grow.
     pub growth: Growth,
     /// Whether a persistent volume's name may identify it.
     pub names: Names,
-    /// What is logged at least: `error`, `warn`, `info` or `debug`.
+    /// The least severe events that are logged: `error`, `warn`, `info` or `debug`.
     pub log: Level,
-    /// The places volumes are carved from, by name.
+    /// The pools, by name.
     pub pools: Pools,
 }
 
@@ -51,14 +51,14 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Failures.
+    /// Only failures.
     Error,
-    /// And what an administrator should look at.
+    /// Also what needs an administrator's attention.
     Warn,
-    /// And every change.
+    /// Also every change.
     #[default]
     Info,
-    /// And every callout.
+    /// Also every callout.
     Debug,
 }
 
@@ -74,19 +74,19 @@ impl From<Level> for LevelFilter {
 }
 
 impl Config {
-    /// The configuration of the driver called `name` without a file.
+    /// Returns the configuration of the driver called `name` without a file.
     ///
     /// # Errors
-    /// When its backend is not known, or has no default pool.
+    /// When its backend is unknown, or has no default pool.
     pub fn default_for(name: &str) -> Result<Config> {
         Config::parse("", name).map_err(mistaken)
     }
 
-    /// The configuration of an installed driver; the defaults where there is no file. `install` leaves
-    /// one, so where it is missing nobody knows how long deleted volumes are kept; see [`is_lost`].
+    /// Loads the configuration of an installed driver; the defaults if there is no file. `install` always leaves a
+    /// file, so a missing one means that the retention time of deleted volumes is unknown; see [`is_lost`].
     ///
     /// # Errors
-    /// When the file cannot be read or has a mistake, with its line.
+    /// When the file cannot be read, or has a mistake, which is given with its line.
     pub fn load(installed: &Installed) -> Result<Config> {
         match Config::read(&installed.configuration(), installed.name()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -101,7 +101,7 @@ impl Config {
         }
     }
 
-    /// What lets go of volumes while nobody knows what is configured.
+    /// Returns a configuration that can only unmount and detach, for use while the real one is unusable.
     pub fn without_pools() -> Config {
         Config {
             backend: &BACKENDS[0],
@@ -114,7 +114,7 @@ impl Config {
         }
     }
 
-    /// Nobody knows how long it kept what was deleted.
+    /// Makes the retention time of all pools unknown.
     fn lost(mut self) -> Config {
         for pool in self.pools.values_mut() {
             pool.policy.keep_deleted = None;
@@ -125,7 +125,7 @@ impl Config {
     /// Reads a configuration file for the driver called `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none, otherwise as [`Config::load`].
+    /// [`ErrorKind::NotFound`] if there is none, otherwise as [`Config::load`].
     pub fn read(path: &Path, name: &str) -> Result<Config> {
         match fs::read_to_string(path) {
             Ok(text) => match Config::parse(&text, name) {
@@ -143,15 +143,15 @@ impl Config {
         }
     }
 
-    /// Reads a configuration file's text for the driver called `name`.
+    /// Parses the text of a configuration file for the driver called `name`.
     ///
     /// # Errors
-    /// For the first mistake in it.
+    /// The first mistake in it.
     pub fn parse(text: &str, name: &str) -> std::result::Result<Config, Mistake> {
         read::read(text, name)
     }
 
-    /// The backend of a driver that configures none: its own name, and `flexvol` is `loop`.
+    /// Returns the backend of a driver that configures none: the driver's own name, or `loop` for `flexvol`.
     pub fn default_backend(name: &str) -> &str {
         if name == "flexvol" {
             DEFAULT_BACKEND
@@ -160,7 +160,7 @@ impl Config {
         }
     }
 
-    /// What the whole driver heeds.
+    /// Returns the settings of the whole driver.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.attach = self.attach;
@@ -171,14 +171,13 @@ impl Config {
     }
 }
 
-/// Whether a configuration was cut before it said anything, by a full disk or a power cut: an editor
-/// begins with an empty file, and so does `>`.
+/// Whether a configuration sets nothing by accident, after a full disk or a power failure: editors and `>` first
+/// truncate the file.
 pub fn is_lost(text: &str) -> bool {
     says_nothing(text) && !text.starts_with(DEFAULTS)
 }
 
-/// Whether a driver had a configuration, which `install` leaves with every one, and has none any more: the
-/// file is gone, or says nothing.
+/// Whether a driver's configuration was lost: `install` always leaves a file, and now it is missing or empty.
 pub fn is_lost_of(installed: &Installed) -> bool {
     match fs::read_to_string(installed.configuration()) {
         Ok(text) => is_lost(&text),
@@ -186,7 +185,7 @@ pub fn is_lost_of(installed: &Installed) -> bool {
     }
 }
 
-/// The same configuration as `install` leaves it, which is not taken for one that was lost.
+/// Returns the configuration as `install` stores it, so that an empty one does not count as lost.
 pub fn as_meant(text: String) -> String {
     match is_lost(&text) {
         true => format!("{DEFAULTS}{}", text.trim_start_matches('\u{feff}')),
@@ -223,7 +222,7 @@ mod tests {
             assert!(says_nothing(&meant) && !is_lost(&meant), "{meant:?}");
             assert_eq!(as_meant(meant.clone()), meant);
         }
-        // A mistake is one, and no loss.
+        // A configuration with a mistake is not a lost one.
         for text in ["growth = \"online\"\n", "[pools]\n", "back", "\0\0\0\0"] {
             assert!(!is_lost(text), "{text:?}");
             assert_eq!(as_meant(text.to_owned()), text);

@@ -1,5 +1,4 @@
-//! A configuration as it is written, and what it means for a driver of one name. The first mistake is
-//! told, by its line and column.
+//! Parsing of a configuration for a driver of one name. The first mistake is reported with its line and column.
 
 use super::{Config, Keep, Level};
 use crate::backends::{self, Backend, PoolConfig, Pools};
@@ -18,13 +17,13 @@ use toml::{
     de::{self, DeTable, DeValue},
 };
 
-/// What is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
     pub column: usize,
-    /// What.
+    /// The description.
     pub what: String,
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// What is wrong, and which bytes of the text are.
+/// A mistake, with its range of bytes in the text.
 struct Fault {
     place: Option<Range<usize>>,
     what: String,
@@ -52,7 +51,7 @@ impl From<de::Error> for Fault {
     }
 }
 
-/// What is said of the whole driver.
+/// The keys of the whole driver.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Whole {
@@ -68,7 +67,7 @@ struct Whole {
     log: Level,
 }
 
-/// What a pool of any backend may be told.
+/// The keys that pools of all backends share.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Common {
@@ -83,7 +82,7 @@ struct Common {
     keep_at_most: Option<Reserve>,
 }
 
-/// Its keys. That of the file system has no meaning where all volumes share one.
+/// The names of these keys. `filesystem` has no effect if all volumes share one file system.
 const COMMON: [&str; 5] = [
     "namespaces",
     "largest",
@@ -99,7 +98,7 @@ fn common(backend: &Backend) -> &'static [&'static str] {
     }
 }
 
-/// The configuration of the driver called `name`.
+/// Parses the configuration of the driver called `name`.
 pub fn read(text: &str, name: &str) -> Result<Config, Mistake> {
     understand(text, name).map_err(|fault| {
         let start = fault.place.map_or(0, |place| place.start);
@@ -132,11 +131,11 @@ fn understand(text: &str, name: &str) -> Result<Config, Fault> {
             return Err(Fault { place, what });
         }
     };
-    // A table without a pool says nothing of pools.
+    // An empty table of pools means the same as none.
     let pools = match backend.default_pools {
         _ if !pools.is_empty() => pools,
         Some(pool) => DeTable::parse(pool)?.into_inner(),
-        // A control plane host carves nothing.
+        // A control plane host has no storage, so it needs no pool.
         None if whole.role == Role::Controller => pools,
         None => {
             let what = format!(
@@ -172,7 +171,7 @@ fn understand(text: &str, name: &str) -> Result<Config, Fault> {
     })
 }
 
-/// One pool, whose name stands at `place`.
+/// Parses one pool, whose name stands at `place`.
 fn pool(
     name: &str,
     value: Spanned<DeValue<'_>>,
@@ -200,7 +199,7 @@ fn pool(
         .and_then(|common| Ok((common, (backend.keys)(input(own))?)));
     let (common, own) = both.map_err(|error| {
         let mut what = error.message().to_owned();
-        // The backend names its own.
+        // The backend's error names only its own keys.
         if what.starts_with("unknown field") {
             what += &format!(", `{}`", keys.join("`, `"));
         }
@@ -218,7 +217,8 @@ fn pool(
     Ok(PoolConfig { policy, keys: own })
 }
 
-/// One word of a few. What serde derives takes a table that has the word for its key, too.
+/// Deserializes an enum from a string only. The derived implementation also accepts a table with the word as its
+/// key.
 fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<T, D::Error> {
     T::deserialize(String::deserialize(input)?.into_deserializer())
 }

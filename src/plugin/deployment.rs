@@ -1,9 +1,9 @@
-//! Putting a driver where kubelet finds it.
+//! Installation of a driver where kubelet finds it.
 //!
-//! Kubelet watches the plugin directory and calls `init` on every event whose name does not begin
-//! with a dot (`pkg/volume/flexvolume/probe.go`), so everything is made complete under such a name
-//! and renamed: the whole directory the first time, then the files, the executable last. A file
-//! that is as it should be is left alone, and kubelet hears nothing of it.
+//! Kubelet watches the plugin directory and calls `init` on every event whose name does not begin with a dot
+//! (`pkg/volume/flexvolume/probe.go`). So everything is completed under such a name and renamed: the whole
+//! directory the first time, later each file, the executable last. Files that need no change are left alone, and
+//! cause no event.
 
 use super::{
     DriverName,
@@ -31,19 +31,19 @@ use std::{
 
 const READABLE: u32 = 0o644;
 
-/// `init` reads one file. Kubelet does nothing else while it waits for it.
+/// Timeout of `init`, which reads one file. Kubelet does nothing else while it waits for it.
 const INIT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Where files are made complete inside a driver's directory. Kubelet ignores it for its dot.
+/// Directory in which files are completed, inside a driver's directory. Kubelet ignores it for its dot.
 pub(super) const STAGE: &str = ".staged";
 
-/// A driver as it should stand in a plugin directory.
+/// The intended state of a driver in a plugin directory.
 #[derive(Debug)]
 pub struct Deployment<'a> {
     plugin_dir: PathBuf,
     name: DriverName,
     executable: &'a [u8],
-    /// The text of its configuration; `None` leaves the one that is there.
+    /// The text of its configuration; `None` keeps the installed one.
     configuration: Option<String>,
     init_line: String,
     attach: bool,
@@ -57,10 +57,10 @@ struct Part<'a> {
 }
 
 impl<'a> Deployment<'a> {
-    /// Checks the configuration, of which nothing is written before it is right.
+    /// Checks the configuration. Nothing is written before it is valid.
     ///
     /// # Errors
-    /// For a mistake in it, and where others than root decide what is in the plugin directory.
+    /// When the configuration has a mistake, or others than root can write the plugin directory.
     pub fn new(
         plugin_dir: &Path,
         name: &DriverName,
@@ -79,7 +79,7 @@ impl<'a> Deployment<'a> {
                 Config::load(&installed)?
             }
         };
-        // One that was lost is not replaced by defaults that keep nothing.
+        // A lost configuration is not replaced by the defaults, which keep no deleted volumes.
         let had_one = installed.configuration().exists() || installed.init_line().exists();
         let configuration = configuration.or_else(|| (!had_one).then(String::new));
         let capabilities = (config.backend.capabilities)(config.attach);
@@ -93,22 +93,22 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    /// Where kubelet finds the executable.
+    /// Returns the path at which kubelet finds the executable.
     pub fn executable(&self) -> PathBuf {
         self.home().join(self.name.driver())
     }
 
-    /// Whether it had a configuration that is gone, and is given none.
+    /// Whether the driver's configuration was lost, and no new one is given.
     pub fn lost_configuration(&self) -> bool {
         self.configuration.is_none() && is_lost_of(&Installed::at(&self.executable()))
     }
 
-    /// Makes the plugin directory hold this driver. Returns the names of the files that were
-    /// written; none if everything was right.
+    /// Installs the driver in the plugin directory. Returns the names of the files that were written; none if all
+    /// were up to date.
     ///
     /// # Errors
-    /// When the driver may not be changed now, does not work on this node, or cannot be written;
-    /// what was there before is there still, each file whole.
+    /// When the driver may not be changed now, does not work on this node, or cannot be written. Every earlier file
+    /// is then still there and whole.
     pub fn apply(&self) -> Result<Vec<String>> {
         make_directory(&self.plugin_dir)?;
         let home = self.home();
@@ -145,8 +145,7 @@ impl<'a> Deployment<'a> {
                 let (from, to) = (stage.join(name), home.join(name));
                 fs::rename(&from, &to)
                     .with_context(|| format!("rename {} to {}", from.display(), to.display()))?;
-                // On disk in this order too: after a power cut no new executable stands beside
-                // an old line.
+                // Sync each rename, so that after a power failure no new executable is beside an old line.
                 sync(&home)?;
             }
             clear(&stage)?;
@@ -162,8 +161,8 @@ impl<'a> Deployment<'a> {
         self.plugin_dir.join(self.name.directory())
     }
 
-    /// The files in the order in which they must change: kubelet calls `init` when the executable
-    /// does, and takes the answer for good.
+    /// Returns the files in the order in which they must change: kubelet calls `init` when the executable changes,
+    /// and remembers the answer.
     fn parts(&self) -> Vec<Part<'_>> {
         let driver = self.name.driver();
         let configuration = self.configuration.as_ref().map(|text| Part {
@@ -194,8 +193,8 @@ impl<'a> Deployment<'a> {
             let is_as_it_should_be = part
                 .is_at(&path)
                 .with_context(|| format!("compare {}", path.display()))?;
-            // Kubelet must ask again what the driver can do when that has changed, and asks only
-            // when the executable does. An installation that was cut did perhaps not come to that.
+            // When the line changed, the executable is rewritten too, because only that makes kubelet call `init`
+            // again. An interrupted installation may not have got that far.
             let is_asked_again = part.name == self.name.driver()
                 && (changes.contains(&self.line()) || home.join(STAGE).exists());
             if !is_as_it_should_be || is_asked_again {
@@ -209,16 +208,15 @@ impl<'a> Deployment<'a> {
         format!(".{}.init", self.name.driver()).into()
     }
 
-    /// Kubelet treats the volumes of a driver with attach and of one without in different ways,
-    /// and would lose track of those that are mounted.
+    /// Refuses to change `attach` while volumes are mounted: kubelet treats volumes of drivers with and without
+    /// attach differently, and would lose track of them.
     fn allow_attach_mode(&self, home: &Path) -> Result<()> {
         let installed = Installed::at(&home.join(self.name.driver()));
         let before = match attach_of(&installed) {
             Ok(Some(before)) => before,
             Ok(None) => return Ok(()),
             Err(error) => {
-                // It could never be mended if that were refused. Nothing is left to tell it to when
-                // standard error is closed.
+                // Refusing would make repair impossible. If standard error is closed, nobody can be told.
                 let _ = writeln!(
                     io::stderr(),
                     "flexvol: nothing tells which attach mode {} was installed with, so it is installed anew: {error:#}",
@@ -236,10 +234,10 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Writes the driver into a directory that kubelet ignores, and asks it what it can do.
+    /// Writes the driver into a directory that kubelet ignores, and runs its `init` there.
     fn stage(&self, stage: &Path) -> Result<()> {
-        // Of an installation that was cut. The directory stays: while it is there, the next
-        // installation knows that kubelet has to ask again, should this one be cut, too.
+        // Remove files of an interrupted installation, but keep the directory: if this installation is interrupted
+        // too, the next one sees by it that kubelet must call `init` again.
         empty(stage)?;
         match DirBuilder::new().mode(EXECUTABLE).create(stage) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -284,8 +282,8 @@ impl Part<'_> {
     }
 }
 
-/// The attach mode that kubelet was told of a driver; `None` where there is none. Where the line is
-/// lost or damaged, its configuration knows; an executable without the line answers the default.
+/// Returns the attach mode that kubelet was told; `None` if there is no driver. If the line is lost or damaged, the
+/// configuration has it; an executable alone answers the default.
 fn attach_of(installed: &Installed) -> Result<Option<bool>> {
     if let Ok(line) = fs::read_to_string(installed.init_line())
         && let Some(attach) = told(&line)
@@ -296,7 +294,7 @@ fn attach_of(installed: &Installed) -> Result<Option<bool>> {
         return Ok(None);
     }
     match fs::read_to_string(installed.configuration()) {
-        // One that has mistakes by now tells it all the same.
+        // Read `attach` even from a configuration with mistakes.
         Ok(text) => {
             let table: toml::Table = toml::from_str(&text)
                 .with_context(|| format!("read {}", installed.configuration().display()))?;
@@ -317,7 +315,7 @@ fn told(line: &str) -> Option<bool> {
     Some(status.capabilities?.attach)
 }
 
-/// What a driver answers to `init`.
+/// Runs `init` of a driver and returns its answer.
 pub fn init_of(executable: &Path) -> Result<String> {
     let limits = Limits {
         deadline: INIT_DEADLINE,

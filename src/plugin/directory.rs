@@ -1,4 +1,4 @@
-//! Where Kubernetes looks for drivers on this node.
+//! The plugin directories of Kubernetes on this node.
 
 use super::{name::DriverName, owned::expect_owned};
 use crate::{
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where distributions put it whose /usr is read-only.
+/// Usual plugin directories, including those of distributions with a read-only /usr.
 const WELL_KNOWN: [&str; 4] = [
     DEFAULT,
     "/var/lib/kubelet/volumeplugins",
@@ -20,29 +20,29 @@ const WELL_KNOWN: [&str; 4] = [
     "/home/kubernetes/flexvolume",
 ];
 
-/// Where kubeadm writes kubelet's configuration.
+/// Kubelet's configuration as kubeadm writes it.
 const KUBELET_CONFIGURATION: &str = "/var/lib/kubelet/config.yaml";
 
-/// A directory in which drivers are looked for.
+/// A directory in which Kubernetes looks for drivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginDir {
     pub path: PathBuf,
-    /// How it is known, for people.
+    /// How its path is known, for users.
     pub known_from: String,
 }
 
-/// Where a process looks for drivers, as seen from here.
+/// The plugin directory of a process, as seen from this process.
 enum Location {
     Here(PluginDir),
-    /// In files that are not ours; why that is an error if there is no other.
+    /// In another file system; the error to report if there is no other.
     Elsewhere(anyhow::Error),
 }
 
 impl PluginDir {
-    /// The driver of that name, if it is installed here.
+    /// Returns the driver of that name, if it is installed here.
     ///
     /// # Errors
-    /// Where others than root may have written it.
+    /// When others than root may have written it.
     pub fn driver(&self, name: &DriverName) -> Result<Option<Installed>> {
         let directory = self.path.join(name.directory());
         let installed = Installed::at(&directory.join(name.driver()));
@@ -51,10 +51,10 @@ impl PluginDir {
         Ok(installed.executable().is_file().then_some(installed))
     }
 
-    /// The directory a person named, or else the one that Kubernetes on this node uses.
+    /// Returns the directory that the user named, or else the one that Kubernetes on this node uses.
     ///
     /// # Errors
-    /// When nothing, or more than one thing, tells where it is.
+    /// When the directory is unknown or ambiguous.
     pub fn find(named: Option<&Path>) -> Result<PluginDir> {
         if let Some(path) = named {
             if !path.is_absolute() {
@@ -68,8 +68,8 @@ impl PluginDir {
         let running = processes();
         let is_kubelet = |process: &&Process| process.component == Component::Kubelet;
         let mut callers: Vec<&Process> = running.iter().filter(is_kubelet).collect();
-        // A controller manager in a container may see no plugin directory at all, and does not
-        // need one for drivers without attach.
+        // Prefer kubelet: a controller manager in a container may not see the plugin directory, and needs none for
+        // drivers without attach.
         if callers.is_empty() {
             callers = running.iter().collect();
         }
@@ -79,7 +79,7 @@ impl PluginDir {
             match PluginDir::of(process) {
                 Location::Here(dir) if found.iter().any(|known| known.path == dir.path) => {}
                 Location::Here(dir) => found.push(dir),
-                // Other clusters may have whole nodes in containers of this machine.
+                // Other clusters may run whole nodes in containers on this machine.
                 Location::Elsewhere(error) => elsewhere = elsewhere.or(Some(error)),
             }
         }
@@ -90,7 +90,7 @@ impl PluginDir {
         }
     }
 
-    /// Where a process looks, and whether that is the directory of this path here too.
+    /// Returns where a process looks, and whether this process sees the same directory at that path.
     fn of(process: &Process) -> Location {
         let who = format!("{} (process {})", process.component.as_str(), process.pid);
         let path = &process.plugin_dir;
@@ -117,7 +117,7 @@ impl PluginDir {
     }
 }
 
-/// Device and inode of what a path leads to here.
+/// Returns device and inode of the file that a path leads to here.
 fn identity(path: &Path) -> io::Result<Option<(u64, u64)>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
@@ -126,10 +126,10 @@ fn identity(path: &Path) -> io::Result<Option<(u64, u64)>> {
     }
 }
 
-/// The drivers in a plugin directory that flexvol installed.
+/// Lists the drivers in a plugin directory that flexvol installed.
 ///
 /// # Errors
-/// When it cannot be listed, and where others than root may have written one of them.
+/// When it cannot be listed, or others than root may have written one of them.
 pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
     expect_owned(plugin_dir)?;
     let entries = match fs::read_dir(plugin_dir) {
@@ -153,14 +153,15 @@ pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
     Ok(found)
 }
 
-/// Fails unless what a driver is told is root's. Its executable is looked at by who runs it.
+/// Fails unless a driver's directory and configuration are root's. Code that runs the executable checks that
+/// itself.
 fn expect_whole(directory: &Path, installed: &Installed) -> Result<()> {
     expect_owned(directory)?;
     expect_owned(&installed.configuration())?;
     expect_owned(&installed.init_line())
 }
 
-/// The one directory; what disagrees is for a person to decide.
+/// Returns the only directory. If there are several, the user must decide.
 fn only(mut found: Vec<PluginDir>) -> Result<PluginDir> {
     if let [_] = found[..] {
         return Ok(found.remove(0));
@@ -191,7 +192,7 @@ fn without_kubelet() -> Result<PluginDir> {
     )
 }
 
-/// Of the usual directories the one that is there. `around` is a program that kubelet is a part of.
+/// Returns the usual directory that exists. `around` is a program with kubelet inside.
 fn well_known<'a>(there: impl Iterator<Item = &'a str>, around: Option<&str>) -> Result<PluginDir> {
     let known_from = match around {
         None => "it is there".to_owned(),

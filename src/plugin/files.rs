@@ -1,5 +1,4 @@
-//! Files and directories as an installation needs them: idempotent, and on disk before anybody is
-//! told of them.
+//! File operations of an installation: idempotent, and durable before they are reported.
 
 use anyhow::{Context, Result, bail};
 use std::{
@@ -12,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What kubelet executes, and the directories on the way there.
+/// Mode of the executable and of directories on its path.
 pub(super) const EXECUTABLE: u32 = 0o755;
 
-/// How long one installation waits for another, which takes milliseconds and runs `init` once.
+/// Timeout for the lock: an installation takes milliseconds and one run of `init`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One installation at a time in a plugin directory.
+/// Locks a plugin directory against concurrent installations.
 pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
     let shown = plugin_dir.display();
     let directory = File::open(plugin_dir).with_context(|| format!("open {shown}"))?;
@@ -76,7 +75,7 @@ pub(super) fn names_in(directory: &Path) -> io::Result<Vec<OsString>> {
         .collect()
 }
 
-/// Kubelet would make it likewise (`Init` in `pkg/volume/flexvolume/probe.go`).
+/// Makes a directory as kubelet would (`Init` in `pkg/volume/flexvolume/probe.go`).
 pub(super) fn make_directory(path: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)

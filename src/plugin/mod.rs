@@ -1,5 +1,5 @@
-//! Drivers as Kubernetes finds them: a directory of directories `vendor~driver`, each with an
-//! executable (`pkg/volume/flexvolume/probe.go`).
+//! Drivers as Kubernetes finds them: directories `vendor~driver` in a plugin directory, each with an executable
+//! (`pkg/volume/flexvolume/probe.go`).
 
 mod deployment;
 mod directory;

@@ -3,11 +3,11 @@
 use anyhow::{Error, Result, bail};
 use std::{fmt, str::FromStr};
 
-/// The name under which persistent volumes and pods ask for a driver: `vendor/driver`.
+/// The name by which persistent volumes and pods refer to a driver: `vendor/driver`.
 ///
-/// What Kubernetes accepts (`validation.IsQualifiedName`, called in `pkg/volume/plugins.go`), and
-/// always with a vendor: without one the controller manager cannot take the name apart after its
-/// restart (`SplitUniqueName` wants three parts) and detaches nothing.
+/// Must be valid for Kubernetes (`validation.IsQualifiedName`, called in `pkg/volume/plugins.go`), and always has a
+/// vendor: without one the controller manager cannot parse the name after its restart (`SplitUniqueName` needs
+/// three parts) and detaches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverName {
     vendor: String,
@@ -15,17 +15,17 @@ pub struct DriverName {
 }
 
 impl DriverName {
-    /// The second part, which is the executable's name.
+    /// Returns the second part, which is the executable's name.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// The first part, a domain.
+    /// Returns the first part, a domain.
     pub fn vendor(&self) -> &str {
         &self.vendor
     }
 
-    /// The name of the directory that kubelet looks into.
+    /// Returns the name of the driver's directory in the plugin directory.
     pub fn directory(&self) -> String {
         format!("{}~{}", self.vendor, self.driver)
     }

@@ -1,4 +1,4 @@
-//! Who may have written what lies in a plugin directory, of which programs are run as root.
+//! Ownership checks of plugin directories, whose programs run as root.
 
 use anyhow::{Context, Result, anyhow};
 use flexvol_storage::host::fs::rooted::Root;
@@ -10,12 +10,12 @@ use std::{
     path::{Component, Path},
 };
 
-/// Where kubelet keeps what belongs to pods, unless it is told otherwise.
+/// Kubelet's default directory for pods.
 const PODS: &str = "/var/lib/kubelet/pods";
 
-/// Checks that only root and this process's own user decide what lies at a path: they own, and they alone can
-/// write, every directory on the way there, as it is resolved, and none of these belongs to a pod. What is
-/// missing whoever can write the last directory can make.
+/// Checks that only root and this process's own user control what is at a path. They must own every directory on
+/// the resolved path and alone have write permission, and none may belong to a pod. A missing path is checked as
+/// far as it exists, because whoever can write the last directory can create the rest.
 pub fn expect_owned(path: &Path) -> Result<()> {
     let root = Root::at(Path::new("/")).context("open the root directory")?;
     let own = nix::unistd::geteuid().as_raw();
@@ -35,8 +35,8 @@ pub fn expect_owned(path: &Path) -> Result<()> {
     }
 }
 
-/// Why others decide what lies at this place. On the way a sticky directory (/tmp) may be open to all: a name in it
-/// only its owner can replace, who is checked next.
+/// Returns why others control this directory or file. A sticky directory (/tmp) may be open to all if the path only
+/// passes through it: only the owner of a name can replace it, and that owner is checked next.
 fn why_not(place: &Path, metadata: &Metadata, own: u32, passed: bool) -> Option<String> {
     const SO: &str = "and what is in there is run as root";
     let shown = place.display();
@@ -50,7 +50,8 @@ fn why_not(place: &Path, metadata: &Metadata, own: u32, passed: bool) -> Option<
     is_of_a_pod(place).then(|| format!("{shown} belongs to a pod, {SO}"))
 }
 
-/// Root of a container owns what it makes in a volume, and no mode tells him from the node's.
+/// Whether a path belongs to a pod. Root in a container owns the files that it makes, and their mode does not tell
+/// that root from the node's.
 fn is_of_a_pod(place: &Path) -> bool {
     if place.starts_with(PODS) {
         return true;
@@ -67,7 +68,7 @@ fn is_of_a_pod(place: &Path) -> bool {
         .any(|pair| pair[0] == "pods" && is_uid(pair[1]))
 }
 
-/// A UUID, or the digest that is the uid of a pod from a file.
+/// Whether a name is a pod's uid: a UUID, or the digest of a static pod.
 fn is_uid(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let digits = name.iter().filter(|c| c.is_ascii_hexdigit()).count();

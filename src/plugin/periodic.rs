@@ -1,4 +1,4 @@
-//! Doing something again and again until this process is told to stop.
+//! Periodic work until this process is told to stop.
 
 use anyhow::{Context, Result};
 use nix::{
@@ -11,7 +11,7 @@ use nix::{
 };
 use std::{os::fd::AsFd, time::Duration};
 
-/// Calls `round` at once and then once in `pause`, until SIGTERM or SIGINT arrives.
+/// Calls `round` immediately and then at intervals of `pause`, until SIGTERM or SIGINT arrives.
 ///
 /// The signals are blocked, because the first process of a container has no default action for
 /// them: unblocked and without a handler they would be dropped (`sig_ignored` in the kernel's

@@ -1,4 +1,4 @@
-//! Taking a driver away from kubelet.
+//! Removal of a driver from the plugin directory.
 
 use super::{
     DriverName,
@@ -10,22 +10,22 @@ use super::{
 use anyhow::{Context, Result, ensure};
 use std::{ffi::OsString, fs, io, path::Path};
 
-/// What was found by [`remove`].
+/// The result of [`remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// The driver was there.
+    /// The driver was removed.
     Driver,
-    /// There was nothing of it.
+    /// There was no driver.
     Nothing,
 }
 
-/// Takes a driver out of a plugin directory.
+/// Removes a driver from a plugin directory.
 ///
-/// The executable is removed, not renamed, and goes first: that makes kubelet forget the driver,
-/// while a directory without its executable makes it try `init` for ever.
+/// The executable is removed first, and not renamed, so that kubelet forgets the driver. A directory without its
+/// executable would make kubelet retry `init` for ever.
 ///
 /// # Errors
-/// While volumes of the driver are mounted, and where there is more than a driver of ours.
+/// When volumes of the driver are mounted, or the directory has files that are not of this driver.
 pub fn remove(plugin_dir: &Path, name: &DriverName) -> Result<Removed> {
     if !plugin_dir.is_dir() {
         return Ok(Removed::Nothing);
@@ -42,7 +42,7 @@ pub fn remove(plugin_dir: &Path, name: &DriverName) -> Result<Removed> {
         Err(error) => return Err(error).with_context(|| format!("list {}", home.display())),
     };
     let driver = name.driver();
-    // The line goes last: it is what tells a driver of ours.
+    // The line goes last, because it identifies a driver of flexvol.
     let ours = [
         driver.to_owned(),
         format!(".{driver}.toml"),

@@ -1,4 +1,4 @@
-//! Who uses a driver now.
+//! Users of a driver: mounted volumes.
 
 use super::DriverName;
 use anyhow::{Context, Result, bail};
@@ -9,11 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// More volumes than a node has pods: beyond that it is not counted.
+/// Limit on counting, above the number of volumes that a node can have.
 const ENOUGH: usize = 1000;
 
-/// The directories of kubelet on which volumes of a driver are mounted, in every mount namespace
-/// that can be seen.
+/// Returns kubelet's directories on which volumes of a driver are mounted, in every visible mount namespace.
 fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let stopped = mountinfo::find_anywhere(|line| {
@@ -30,7 +29,7 @@ fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// Fails while volumes of a driver are mounted; `what` says what was to be done.
+/// Fails if volumes of a driver are mounted; `what` names the refused action.
 pub(super) fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> {
     let mounted = mounted(name)?;
     let Some(first) = mounted.first() else {
@@ -43,9 +42,9 @@ pub(super) fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> 
     )
 }
 
-/// Kubelet's directory for a pod's volume ends in `pods/UID/volumes/vendor~driver/VOLUME`
-/// (`GetPath` in `pkg/volume/flexvolume/volume.go`), the one for an attached volume in
-/// `plugins/kubernetes.io/flexvolume/vendor/driver/mounts/VOLUME` (`getDeviceMountPath`).
+/// Whether a mount point is of the driver. Kubelet's directory for a pod's volume ends in
+/// `pods/UID/volumes/vendor~driver/VOLUME` (`GetPath` in `pkg/volume/flexvolume/volume.go`), the one for an
+/// attached volume in `plugins/kubernetes.io/flexvolume/vendor/driver/mounts/VOLUME` (`getDeviceMountPath`).
 fn belongs_to(point: &Path, name: &DriverName) -> bool {
     let mut parts = point
         .components()

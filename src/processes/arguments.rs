@@ -1,4 +1,4 @@
-//! The command line of a program that calls drivers.
+//! Command lines of programs that call drivers.
 
 use super::Component;
 use std::{
@@ -7,14 +7,14 @@ use std::{
     path::Path,
 };
 
-/// The command line of a program that calls drivers. Paths in it need not be text.
+/// The command line of a program that calls drivers. Its paths need not be UTF-8.
 pub struct Arguments {
     pub component: Component,
     words: Vec<Vec<u8>>,
 }
 
 impl Arguments {
-    /// Reads `/proc/PID/cmdline`; `None` for other programs.
+    /// Parses `/proc/PID/cmdline`; `None` for other programs.
     pub fn parse(line: &[u8]) -> Option<Arguments> {
         let mut words = line.split(|&c| c == 0);
         let first = words.next()?;
@@ -33,7 +33,7 @@ impl Arguments {
         Some(Arguments { component, words })
     }
 
-    /// The value of `--flag value` or `--flag=value`; the last one counts.
+    /// Returns the value of `--flag value` or `--flag=value`; the last one wins.
     pub fn value(&self, flag: &str) -> Option<OsString> {
         let mut value = None;
         let mut words = self.words.iter().map(Vec::as_slice);
@@ -41,7 +41,8 @@ impl Arguments {
             let Some(word) = word.strip_prefix(b"--") else {
                 continue;
             };
-            // Kubernetes' programs take `_` in a flag's name for `-` (`WordSepNormalizeFunc`, component-base/cli/flag).
+            // Kubernetes' programs accept `_` for `-` in a flag's name (`WordSepNormalizeFunc`,
+            // component-base/cli/flag).
             let (name, rest) = word.split_at(word.len().min(flag.len()));
             let name: Vec<u8> = name
                 .iter()

@@ -1,10 +1,9 @@
-//! What kubelet's configuration says.
+//! Kubelet's configuration file.
 
 use std::ffi::OsString;
 
-/// `volumePluginDir` in the text of a kubelet configuration, YAML or JSON. It stands at the top
-/// level, so in YAML its line begins with it; the value is a plain or quoted scalar. Both are UTF-8,
-/// and what is none on another line is not our business.
+/// Returns `volumePluginDir` from a kubelet configuration in YAML or JSON. It is a top-level key, so in YAML its
+/// line begins with it; the value is a plain or quoted scalar. Invalid UTF-8 in other lines does not matter.
 pub fn configured(text: &[u8]) -> Option<OsString> {
     let text = String::from_utf8_lossy(text);
     configured_in(&text).map(OsString::from)

@@ -1,7 +1,6 @@
-//! The programs that call drivers, as they run on this node.
+//! Running programs on this node that call drivers.
 //!
-//! Every process may be called kubelet. Verbs that root runs believe those alone that no tenant can have
-//! started.
+//! Any process may be called kubelet. Commands that root runs trust only those that no tenant can have started.
 
 mod arguments;
 mod configured;
@@ -24,7 +23,7 @@ use std::{
 /// `DefaultVolumePluginDir`).
 pub const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
 
-/// Kubelet's default of --root-dir.
+/// Kubelet's default for --root-dir.
 const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
 /// A program that calls drivers.
@@ -49,31 +48,30 @@ impl Component {
         }
     }
 
-    /// Kubelet is none of the pods that it starts.
+    /// Whether the component may run with this standing: kubelet is never in one of its own pods.
     fn can_stand(self, standing: Standing) -> bool {
         standing == Standing::Node || self == Component::ControllerManager
     }
 }
 
-/// Programs that kubelet is a part of: those of k3s and MicroK8s. Nobody sees the arguments they give
-/// it: k3s hides its own for the secrets in them.
+/// Programs with kubelet inside: those of k3s and MicroK8s. Kubelet's arguments are invisible there, and k3s hides
+/// its own because they contain secrets.
 const WITH_KUBELET_INSIDE: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
 
 /// A running program that calls drivers.
 #[derive(Debug)]
 pub struct Process {
     pub component: Component,
-    /// Its number, for people and for /proc.
+    /// The process id, for users and for /proc.
     pub pid: u32,
-    /// Where it looks for drivers; a path in its own mount namespace.
+    /// The plugin directory, as a path in the process's own mount namespace.
     pub plugin_dir: PathBuf,
-    /// Where kubelet keeps the directories of pods; a path in its own mount namespace.
+    /// Kubelet's --root-dir, as a path in the process's own mount namespace.
     pub root_dir: PathBuf,
     proc: Proc,
 }
 
-/// The kubelet and the controller manager that can be seen in /proc, as far as it can be seen that they
-/// are the node's.
+/// Lists the kubelet and controller manager processes in /proc that are known to be the node's.
 pub fn processes() -> Vec<Process> {
     let mut found: Vec<Process> = of_the_node()
         .filter_map(|(pid, proc, standing)| {
@@ -88,7 +86,7 @@ pub fn processes() -> Vec<Process> {
     found
 }
 
-/// A running program that kubelet is a part of, for people.
+/// Describes a running program with kubelet inside, for users.
 pub fn with_kubelet_inside() -> Option<String> {
     of_the_node().find_map(|(pid, proc, standing)| {
         let name = proc.read("comm")?;
@@ -98,7 +96,7 @@ pub fn with_kubelet_inside() -> Option<String> {
     })
 }
 
-/// The processes that no tenant can have.
+/// Iterates over the processes that no tenant can have started.
 fn of_the_node() -> impl Iterator<Item = (u32, Proc, Standing)> {
     let here = Here::look();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -133,10 +131,10 @@ impl Process {
         }
     }
 
-    /// Device and inode of what a path of this process leads to; `None` for nothing.
+    /// Returns device and inode of the file at a path of this process; `None` if there is none.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// The errors of the system calls.
     pub fn identity(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
         match self.proc.root()?.metadata(path) {
             Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
@@ -145,16 +143,16 @@ impl Process {
         }
     }
 
-    /// A file at a path of this process, of at most 1 MiB.
+    /// Reads the file at a path of this process, of at most 1 MiB.
     ///
     /// # Errors
-    /// What the system calls say, and where there is none.
+    /// The errors of the system calls, including that of a missing file.
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.proc.read_own(path)
     }
 }
 
-/// Kubelet's drop-in files, the one that counts most first (`--config-dir`, 1.28).
+/// Returns kubelet's drop-in files (`--config-dir`, since 1.28), the one with precedence first.
 fn drop_ins(proc: &Proc, arguments: &Arguments) -> Vec<PathBuf> {
     let Some(dir) = arguments.value("config-dir").map(PathBuf::from) else {
         return Vec::new();
@@ -167,11 +165,11 @@ fn drop_ins(proc: &Proc, arguments: &Arguments) -> Vec<PathBuf> {
     files
 }
 
-/// Deeper than anybody nests them.
+/// Deepest level of nested directories that is read.
 const DEEPEST: u8 = 8;
 
-/// Those in a directory and below, in the order of their names, as kubelet walks (`mergeKubeletConfigurations`,
-/// cmd/kubelet/app/server.go).
+/// Collects the files in a directory and below, in order of their names, as kubelet does
+/// (`mergeKubeletConfigurations`, cmd/kubelet/app/server.go).
 fn drop_ins_below(root: &Root, dir: &Path, deepest: u8, files: &mut Vec<PathBuf>) {
     let mut names = root.names(dir).unwrap_or_default();
     names.sort();

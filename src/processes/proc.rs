@@ -1,4 +1,4 @@
-//! A process's files in /proc.
+//! Files of a process in /proc.
 
 use flexvol_storage::{host::fs::rooted::Root, sdk::Bytes};
 use std::{
@@ -8,10 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// More than any of them has that is read whole: a command line has at most a few MiB, kubelet's some KiB.
+/// Longest file that is read. Command lines can have a few MiB, but kubelet's has some KiB.
 const LONGEST: u64 = 1 << 20;
 
-/// A process. What is read of it is its own, also when it has ended and another one has its number.
+/// A process. Its open directory keeps referring to it, even after it ended and its id was reused.
 #[derive(Debug)]
 pub struct Proc(File);
 
@@ -24,19 +24,19 @@ impl Proc {
         File::open("/proc/self").ok().map(Proc)
     }
 
-    /// One of its files, for this process.
+    /// Returns the path of one of its files, valid in this process.
     pub fn path(&self, name: &str) -> PathBuf {
         Path::new("/proc/self/fd")
             .join(self.0.as_raw_fd().to_string())
             .join(name)
     }
 
-    /// What is in one of its files, as far as it is text.
+    /// Reads one of its files, converted lossily to text.
     pub fn read(&self, name: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&self.bytes(name)?).into_owned())
     }
 
-    /// What is in one of its files, unless that is more than it can be.
+    /// Reads one of its files; `None` if it is too long.
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let file = File::open(self.path(name)).ok()?;
@@ -46,12 +46,12 @@ impl Proc {
             .then_some(bytes)
     }
 
-    /// Its root directory.
+    /// Opens its root directory.
     pub fn root(&self) -> io::Result<Root> {
         Root::at(&self.path("root"))
     }
 
-    /// A file of its own, of at most 1 MiB.
+    /// Reads a file at a path in its root directory, of at most 1 MiB.
     pub fn read_own(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.root()?.read(path, Bytes(LONGEST))
     }

@@ -1,29 +1,29 @@
-//! Whose a process can be.
+//! Whether a process is the node's or a tenant's.
 //!
-//! What a process is called, and what it says on its command line, it chooses itself, also in a pod. Its
-//! user, its rights, its namespaces and its control group others have given it.
+//! A process chooses its name and command line itself, even in a pod. Its user, capabilities, namespaces and
+//! control group are given to it.
 
 use super::proc::Proc;
 use std::{fs, os::unix::fs::MetadataExt};
 
-/// `CAP_SYS_ADMIN` (include/uapi/linux/capability.h). Kubelet mounts; no container has it that is not
-/// given the node with it.
+/// `CAP_SYS_ADMIN` (include/uapi/linux/capability.h). Kubelet needs it to mount; a container with it controls the
+/// node anyway.
 const SYS_ADMIN: u32 = 21;
 
-/// Whose a process is, where no pod of a tenant can have one that is so.
+/// The origin of a trusted process, which no tenant's pod can imitate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Root's, with the rights over the whole node and in none of its pods; perhaps in a container of its own.
+    /// Root on the node, with all rights and in no pod; perhaps in a container of its own.
     Node,
-    /// Of a pod whose manifest lies on the node, as kubeadm runs the control plane.
+    /// In a static pod, whose manifest is a file on the node, as kubeadm runs the control plane.
     StaticPod,
 }
 
-/// Where this process is, with which others are compared.
+/// The properties of this process with which others are compared.
 #[derive(Debug)]
 pub struct Here {
     user_namespace: Option<(u64, u64)>,
-    /// The control groups of the first process.
+    /// The control groups of process 1.
     first: String,
 }
 
@@ -36,10 +36,10 @@ impl Here {
         }
     }
 
-    /// The standing of a process; `None` for one that a tenant can have, and for one of which that cannot be seen.
-    /// Nothing of its memory is read: who has it could let a reader wait.
+    /// Returns the standing of a process; `None` if a tenant may have started it or that is unknown. Reads none of
+    /// its memory, since the owner of the memory could block the reader.
     pub fn standing(&self, process: &Proc) -> Option<Standing> {
-        // Who has a user namespace of his own is root in there.
+        // A process in another user namespace may be root only there.
         let namespace = user_namespace(process)?;
         if self.user_namespace != Some(namespace) {
             return None;
@@ -56,8 +56,8 @@ fn user_namespace(process: &Proc) -> Option<(u64, u64)> {
     Some((namespace.dev(), namespace.ino()))
 }
 
-/// Whether a `status` (fs/proc/array.c, `task_state` and `task_cap`) is that of a process which root
-/// started, as no set-user-id program of another user is, and which may do everything.
+/// Whether a `status` (fs/proc/array.c, `task_state` and `task_cap`) is that of a process with CAP_SYS_ADMIN whose
+/// user ids are all root's, which excludes set-user-id programs that others started.
 fn is_roots(status: &str) -> Option<bool> {
     let value = |wanted: &str| {
         let mut lines = status.lines().filter_map(|line| line.split_once(':'));
@@ -74,11 +74,12 @@ enum Place {
     StaticPod,
 }
 
-/// Where control groups are (`/proc/PID/cgroup`) is told in each hierarchy by a path from the root of this
-/// process's namespace; `first` says the same of the first process. `None` for those of a pod, or of what may be one.
+/// Determines the standing from `/proc/PID/cgroup`, which has a path for each hierarchy, relative to the root of
+/// this process's cgroup namespace. `first` is the same file of process 1. Returns `None` if the process is, or may
+/// be, in a tenant's pod.
 ///
-/// Kubelet puts its pods below `kubepods` (pkg/kubelet/cm/node_container_manager_linux.go), or a slice of a name
-/// that ends so.
+/// Kubelet puts its pods below `kubepods` (pkg/kubelet/cm/node_container_manager_linux.go), or a slice whose name
+/// ends so.
 fn place(groups: &str, first: &str) -> Option<Place> {
     let mut place = Place::Node;
     let mut hierarchies = 0;
@@ -93,8 +94,8 @@ fn place(groups: &str, first: &str) -> Option<Place> {
             place = Place::StaticPod;
             continue;
         }
-        // From a container's namespace the names above are not seen. The first process is in no pod, so
-        // whoever shares more of the way with this process than it does may be in this one's.
+        // In a container, the names above its namespace's root are not visible. Process 1 is in no pod. So a
+        // process whose path goes up less far than that of process 1 may be in the same pod as this process.
         let first = first.lines().filter_map(hierarchy_of);
         let first = first.clone().find(|(other, _)| *other == hierarchy);
         (ups(path) >= ups(first?.1)).then_some(())?;
@@ -102,7 +103,7 @@ fn place(groups: &str, first: &str) -> Option<Place> {
     (hierarchies > 0).then_some(place)
 }
 
-/// The number of a hierarchy and the path there, of one line.
+/// Splits one line into the hierarchy's number and path.
 fn hierarchy_of(line: &str) -> Option<(&str, &str)> {
     let (hierarchy, rest) = line.split_once(':')?;
     Some((hierarchy, rest.split_once(':')?.1))
@@ -113,8 +114,8 @@ fn ups(path: &str) -> usize {
     names.take_while(|name| *name == "..").count()
 }
 
-/// The uid in the name of a pod's control group: `pod<uid>`, or for systemd `kubepods-burstable-pod<uid>.slice`
-/// with other dashes in the uid.
+/// Returns the uid in the name of a pod's control group: `pod<uid>`, or with systemd
+/// `kubepods-burstable-pod<uid>.slice`, in which the uid has other dashes.
 fn pod_of(name: &str) -> Option<&str> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     match name.strip_prefix("pod") {
@@ -123,8 +124,8 @@ fn pod_of(name: &str) -> Option<&str> {
     }
 }
 
-/// The uid of a pod that a file describes is a digest (pkg/kubelet/config/common.go, `applyDefaults`); one that
-/// comes from the API server is a UUID, whatever its creator wanted.
+/// Whether a uid is a static pod's: a digest (pkg/kubelet/config/common.go, `applyDefaults`). The API server always
+/// gives pods a UUID, whatever their creator requests.
 fn is_static(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|c| c.is_ascii_hexdigit())
 }
@@ -141,7 +142,7 @@ mod tests {
         let everything = "000001ffffffffff";
         let roots = |users, rights| is_roots(&status(users, rights)).unwrap();
         assert!(roots("0\t0\t0\t0", everything));
-        // What Docker gives a container.
+        // The capabilities that Docker gives a container.
         assert!(!roots("0\t0\t0\t0", "00000000a80425fb"));
         assert!(!roots("65534\t65534\t65534\t65534", everything));
         // A set-user-id program.
@@ -167,7 +168,7 @@ mod tests {
             ("/docker/4c01/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0b1e55ed_0000_4000_8000_0000000000aa.slice/x".to_owned(), None),
             (format!("/kubepods/burstable/pod{STATIC}/4c01"), fixed),
             (format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice/cri-containerd-4c01.scope"), fixed),
-            // A pod's own groups below its own.
+            // A pod can make control groups of its own below its own.
             (format!("/kubepods/pod0b1e55ed-0000-4000-8000-0000000000aa/4c01/kubepods/pod{STATIC}"), None),
         ] {
             assert_eq!(place(&format!("0::{path}\n"), FIRST), found, "{path}");

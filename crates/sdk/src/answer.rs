@@ -1,11 +1,12 @@
-//! From a callout to a reply, without the process around it.
+//! Turns the arguments of one exec into a reply, without touching the process.
 
 use crate::{Callout, Capabilities, DriverStatus, Failure, Open, driver::Reason, not_supported};
 use std::ffi::{OsStr, OsString};
 
-/// Answers one exec: `argv` are the arguments after the executable's own name. The backend is
-/// opened only for callouts that need it. For tests of whole drivers; a driver's `main` calls
-/// [`run`](crate::run()).
+/// Answers one exec. `argv` holds the arguments without the executable's own name.
+///
+/// `open` is called only for callouts that need the storage. Meant for tests of whole drivers; a driver's `main`
+/// calls [`run`](crate::run()).
 ///
 /// ```
 /// # use flexvol_sdk::{Capabilities, Driver, Status, answer};
@@ -22,12 +23,12 @@ pub fn answer(capabilities: Capabilities, open: Open<'_>, argv: &[OsString]) -> 
     reply(&outcome)
 }
 
-/// What a callout comes to.
+/// The result of one callout, before it becomes a reply.
 pub(crate) type Outcome = Result<DriverStatus, Failure>;
 
 pub(crate) fn read(argv: &[OsString]) -> Result<Callout, Failure> {
-    // Never an error: its answer is thrown away, but its failure fails whatever kubelet was
-    // doing with the volume. "Not supported" makes kubelet use the volume's own name.
+    // Answered even if its arguments are malformed: kubelet discards the answer, but a failure fails the operation
+    // that it was doing on the volume. On "Not supported" kubelet uses the volume's own name.
     if argv.first().map(OsString::as_os_str) == Some(OsStr::new("getvolumename")) {
         return not_supported();
     }
@@ -42,7 +43,7 @@ pub(crate) fn reply(outcome: &Outcome) -> DriverStatus {
     }
 }
 
-/// Calls the one method of the driver.
+/// Calls the driver method that belongs to the callout.
 pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Outcome {
     let done = |()| DriverStatus::success();
     Ok(match callout {

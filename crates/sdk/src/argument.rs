@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
 };
 
-/// What the kernel passes in one argument (`MAX_ARG_STRLEN`).
+/// Longest single argument that the kernel passes to a program (`MAX_ARG_STRLEN`).
 const MAX_LENGTH: usize = 128 << 10;
 
 const FS_TYPE: &str = "kubernetes.io/fsType";
@@ -19,19 +19,20 @@ const CLAIM_NAMESPACE: &str = "kubernetes.io/pvc.namespace";
 const POD_NAMESPACE: &str = "kubernetes.io/pod.namespace";
 const POD_NAME: &str = "kubernetes.io/pod.name";
 const POD_UID: &str = "kubernetes.io/pod.uid";
-/// Kubernetes 1.6 to 1.14 (pkg/volume/flexvolume/util.go).
+/// The fsGroup key of Kubernetes 1.6 to 1.14 (pkg/volume/flexvolume/util.go).
 const FS_GROUP_TO_1_14: &str = "kubernetes.io/fsGroup";
-/// Since 1.15, by an accidental renaming (pkg/volume/flexvolume/mounter.go).
+/// The fsGroup key since 1.15, renamed by accident (pkg/volume/flexvolume/mounter.go).
 const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 pub(crate) const SECRET: &str = "kubernetes.io/secret/";
-/// Keys that callers write and nobody here needs.
+/// Keys that callers write and this crate ignores.
 const UNUSED: [&str; 3] = [
     "kubernetes.io/serviceAccount.name",
     "kubernetes.io/pvc.name",
     "kubernetes.io/pvc.uid",
 ];
 
-/// The keys and values of a JSON argument. Taking what is known leaves the author's options.
+/// The keys and values of a JSON argument. Each `take` removes a known key, so that the volume author's options
+/// remain.
 pub(crate) struct Argument(BTreeMap<String, String>);
 
 impl Argument {
@@ -42,7 +43,7 @@ impl Argument {
         if text.len() > MAX_LENGTH {
             return Err(Error::invalid("the JSON argument is longer than 128 KiB"));
         }
-        // Serde's texts quote what they met, so only the place of a mistake is taken from them.
+        // Serde's messages quote the input, which may be secret, so only the column is used.
         let json: Json = serde_json::from_str(text).map_err(|error| {
             let column = error.column();
             Error::invalid(format!("the JSON argument is no JSON (column {column})"))
@@ -81,7 +82,7 @@ impl Argument {
         Ok(value)
     }
 
-    /// What every callout is told about the volume. What is left of the argument are options.
+    /// Builds the [`Volume`] that every callout gets. Keys that are not Kubernetes' own become its options.
     pub(crate) fn into_volume(mut self) -> Result<Volume> {
         let name = self.take(NAME)?.map(|name| VolumeName::parse(&name));
         let filesystem = self.take(FS_TYPE)?.filter(|name| !name.is_empty());
@@ -99,7 +100,7 @@ impl Argument {
         })
     }
 
-    /// What only `mount` is told besides.
+    /// Builds the request of `mount`, which has a pod, secrets and an fsGroup in addition to the volume.
     pub(crate) fn into_mount(mut self, dir: PathBuf) -> Result<MountRequest> {
         let pod = self.take_pod()?;
         let fs_group = self.take_fs_group()?;
@@ -124,7 +125,7 @@ impl Argument {
         })
     }
 
-    /// The options alone, for callouts about no volume.
+    /// Returns the options alone, for callouts that name no volume.
     pub(crate) fn into_options(mut self) -> Result<Options> {
         self.0.retain(|key, _| {
             let reserved = is_reserved(key);
@@ -133,7 +134,8 @@ impl Argument {
             }
             !reserved
         });
-        // Lists and certificates have lines, and no log or reply is broken by them.
+        // Newlines and tabs are allowed because lists and certificates contain them; neither the log nor the reply
+        // breaks on them.
         let forbidden = |c: char| c.is_control() && c != '\n' && c != '\t';
         match self.0.iter().find(|(_, value)| value.contains(forbidden)) {
             Some((key, _)) => Err(control_character(key)),
@@ -175,7 +177,7 @@ impl Argument {
             let Some(text) = self.take(key)? else {
                 continue;
             };
-            // The last one stands for "as it is" (chown(2)).
+            // `u32::MAX` means "leave the group unchanged" in chown(2), so it is not a valid group.
             let number = decimal(&text).and_then(|number| u32::try_from(number).ok());
             let number = number.filter(|number| *number != u32::MAX);
             let number =
@@ -191,8 +193,8 @@ impl Argument {
     }
 }
 
-/// Whether the API server keeps the author of a volume from writing this key
-/// (pkg/apis/core/validation/validation.go, `validateFlexVolumeSource`).
+/// Whether the API server forbids authors of volumes to use this key (pkg/apis/core/validation/validation.go,
+/// `validateFlexVolumeSource`).
 fn is_reserved(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
         return false;
@@ -205,7 +207,7 @@ fn is_reserved(key: &str) -> bool {
     })
 }
 
-/// Keys of one callout that are no news in another.
+/// Whether a reserved key is known from another callout, so that it deserves no warning here.
 fn is_told_elsewhere(key: &str) -> bool {
     let known = [
         FS_TYPE,
@@ -225,13 +227,13 @@ fn control_character(key: &str) -> Error {
     Error::invalid(format!("option {key:?}: a control character in the value"))
 }
 
-/// A plain decimal number, without sign, space or exponent.
+/// Parses a plain decimal number, without sign, space or exponent.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The argument as kubelet would write it.
+/// Builds the JSON argument as kubelet would write it.
 pub(crate) fn of_volume(volume: &Volume) -> BTreeMap<String, String> {
     let mut map: BTreeMap<String, String> = volume.options.clone().into();
     let mut put = |key: &str, value: &str| map.insert(key.to_owned(), value.to_owned());
@@ -249,7 +251,7 @@ pub(crate) fn of_volume(volume: &Volume) -> BTreeMap<String, String> {
     map
 }
 
-/// The argument of `mount` as kubelet since 1.15 would write it.
+/// Builds the JSON argument of `mount` as kubelet since 1.15 would write it.
 pub(crate) fn of_mount(request: &MountRequest) -> BTreeMap<String, String> {
     let mut map = of_volume(&request.volume);
     if let Some(pod) = &request.pod {
@@ -266,12 +268,12 @@ pub(crate) fn of_mount(request: &MountRequest) -> BTreeMap<String, String> {
     map
 }
 
-/// Writes what [`Argument::parse`] reads.
+/// Serializes the map into the form that [`Argument::parse`] reads.
 pub(crate) fn to_json(map: BTreeMap<String, String>) -> OsString {
     serde_json::Value::from_iter(map).to_string().into()
 }
 
-/// JSON as far as it matters here. Any JSON deserializes, so errors are those of syntax alone.
+/// The JSON values that matter here. Any JSON deserializes, so every error is one of syntax.
 enum Json {
     Text(String),
     Object(Vec<(String, Json)>),

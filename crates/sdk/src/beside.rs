@@ -1,13 +1,15 @@
-//! Where an administrator puts what a driver needs to know.
+//! Files that an administrator puts next to the driver's executable.
 
 use crate::{Error, Result};
 use std::{env, path::PathBuf};
 
-/// The path of a file, or link, that lies beside this executable. Kubelet passes a driver no
-/// configuration, and a name that begins with a dot does not wake its watcher of the directory.
+/// Returns the path of a file or link in the directory of this executable.
+///
+/// Kubelet passes no configuration to a driver, so it lies there. Its name should begin with a dot: kubelet's watch
+/// on that directory ignores such names.
 ///
 /// # Errors
-/// When the kernel does not tell where the executable is.
+/// When the kernel does not say where the executable is.
 pub fn beside_executable(name: &str) -> Result<PathBuf> {
     env::current_exe()
         .map(|executable| executable.with_file_name(name))

@@ -12,18 +12,18 @@ pub struct Bytes(pub u64);
 impl Bytes {
     /// 1 KiB.
     pub const KIB: Bytes = Bytes(1 << 10);
-    /// 1 MiB: volume sizes are rounded up to this.
+    /// 1 MiB; volume sizes are rounded up to multiples of it.
     pub const MIB: Bytes = Bytes(1 << 20);
     /// 1 GiB.
     pub const GIB: Bytes = Bytes(1 << 30);
 
-    /// The next multiple of `unit` that is not below `self`; `None` past `u64::MAX`.
+    /// Rounds up to a multiple of `unit`; `None` if the result exceeds `u64::MAX`.
     #[must_use]
     pub fn round_up(self, unit: Bytes) -> Option<Bytes> {
         self.0.checked_next_multiple_of(unit.0).map(Bytes)
     }
 
-    /// The difference, or zero where `other` is larger.
+    /// Subtracts `other`, or returns zero if `other` is larger.
     #[must_use]
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))

@@ -1,4 +1,4 @@
-//! What a caller asks for: one typed value an exec.
+//! Callouts: one typed value for each exec of the driver.
 
 use crate::{Bytes, MountRequest, Options, Resize, Volume, VolumeName, argument};
 use std::{
@@ -9,16 +9,16 @@ use std::{
 
 mod parse;
 
-/// One exec of the driver, its arguments checked.
+/// One exec of the driver, with checked arguments.
 ///
-/// Layouts are those of Kubernetes 1.6 to the newest (pkg/volume/flexvolume), the proposal's order
-/// of the two expansions, and external-storage's flex provisioner.
+/// Accepts the argument layouts of Kubernetes 1.6 to the newest (pkg/volume/flexvolume), the order that the
+/// FlexVolume resize proposal gave to the two expansions, and that of external-storage's flex provisioner.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Callout {
-    /// `init`: what can the driver do?
+    /// `init`: asks for the driver's capabilities.
     Init,
-    /// `getvolumename JSON`: its answer is thrown away since 1.6.5, its failure is not.
+    /// `getvolumename JSON`. Since 1.6.5 kubelet discards the answer, but a failure still counts.
     GetVolumeName {
         /// The volume.
         volume: Volume,
@@ -27,12 +27,12 @@ pub enum Callout {
     Attach {
         /// The volume.
         volume: Volume,
-        /// Kubernetes' name of the node.
+        /// The node's name in Kubernetes.
         node: String,
     },
     /// `waitforattach DEVICE JSON`.
     WaitForAttach {
-        /// What `attach` answered, or empty.
+        /// The answer of `attach`, or empty.
         device: String,
         /// The volume.
         volume: Volume,
@@ -41,44 +41,44 @@ pub enum Callout {
     IsAttached {
         /// The volume.
         volume: Volume,
-        /// Kubernetes' name of the node.
+        /// The node's name in Kubernetes.
         node: String,
     },
     /// `detach NAME NODE`.
     Detach {
-        /// All that the caller still knows of the volume.
+        /// The volume's name; the caller knows nothing else about it.
         name: VolumeName,
-        /// Kubernetes' name of the node.
+        /// The node's name in Kubernetes.
         node: String,
     },
     /// `mountdevice DIR DEVICE JSON`.
     MountDevice {
-        /// Kubelet's own directory for the volume.
+        /// Kubelet's own directory for the volume, not a pod's.
         dir: PathBuf,
-        /// What `waitforattach` answered, or empty.
+        /// The answer of `waitforattach`, or empty.
         device: String,
         /// The volume.
         volume: Volume,
     },
     /// `unmountdevice DIR`.
     UnmountDevice {
-        /// The directory of `mountdevice`.
+        /// The directory that `mountdevice` mounted on.
         dir: PathBuf,
     },
     /// `mount DIR JSON`.
     Mount(MountRequest),
     /// `unmount DIR`.
     Unmount {
-        /// The directory of `mount`.
+        /// The directory that `mount` mounted on.
         dir: PathBuf,
     },
     /// `expandvolume JSON DIR NEW OLD`, or the proposal's `expandvolume NEW OLD JSON`.
     ExpandVolume {
         /// The volume.
         volume: Volume,
-        /// The directory of `mountdevice`; the proposal names none.
+        /// The directory of `mountdevice`; `None` in the proposal's form.
         dir: Option<PathBuf>,
-        /// The sizes.
+        /// The old and the new size.
         size: Resize,
     },
     /// `expandfs JSON DEVICE DIR NEW OLD`, or the proposal's `expandfs NEW OLD JSON`.
@@ -87,17 +87,17 @@ pub enum Callout {
         volume: Volume,
         /// The device as kubelet recorded it; empty for drivers without attach.
         device: String,
-        /// Where the volume is mounted: of the pod since 1.25, of the node or of the pod before.
-        /// The proposal names none.
+        /// Where the volume is mounted: since 1.25 the pod's directory, before that kubelet's own or the pod's.
+        /// `None` in the proposal's form.
         dir: Option<PathBuf>,
-        /// The sizes.
+        /// The old and the new size.
         size: Resize,
     },
     /// `provision JSON`.
     Provision {
-        /// The volume; it has a name.
+        /// The volume, which has a name.
         volume: Volume,
-        /// At least this much.
+        /// The smallest acceptable size.
         size: Bytes,
     },
     /// `delete JSON`.
@@ -107,10 +107,10 @@ pub enum Callout {
     },
     /// `capacity JSON`.
     Capacity {
-        /// The parameters of a storage class.
+        /// The parameters of a StorageClass.
         parameters: Options,
     },
-    /// A callout of another time or a typing error: the answer is Not supported.
+    /// An unknown callout, from another version of Kubernetes or mistyped. Answered with "Not supported".
     Unknown(OsString),
 }
 
@@ -134,8 +134,8 @@ impl Callout {
         "capacity",
     ];
 
-    /// Writes the arguments as the newest kubelet and the flex provisioner do; [`Callout::parse`]
-    /// reads them back. The proposal's order is used for an expansion without a directory.
+    /// Returns the arguments as the newest kubelet and the flex provisioner write them; the inverse of
+    /// [`Callout::parse`]. An expansion without a directory uses the proposal's order.
     #[must_use]
     pub fn to_argv(&self) -> Vec<OsString> {
         let json = |volume| argument::to_json(argument::of_volume(volume));
@@ -213,7 +213,7 @@ impl Callout {
         argv
     }
 
-    /// The callout's name; that of one nobody knows is `unknown`.
+    /// Returns the callout's name, `unknown` for [`Callout::Unknown`].
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -236,8 +236,8 @@ impl Callout {
         }
     }
 
-    /// What the log calls the volume: its name, or the directory's last component, which kubelet
-    /// makes from the name.
+    /// Returns the name that the log uses for the volume: its own, or else the last component of the directory,
+    /// which kubelet derives from it.
     #[must_use]
     pub fn subject(&self) -> Option<Cow<'_, str>> {
         let (volume, dir) = match self {
@@ -265,7 +265,7 @@ impl Callout {
     }
 }
 
-/// The sizes of `provision` in bytes, MiB and GiB; the two larger ones are rounded up.
+/// The keys for the size in `provision`, in bytes, MiB and GiB. Callers round up the latter two.
 const REQUESTS: [&str; 3] = ["requestBytes", "requestMiB", "requestGiB"];
 
 fn sizes(size: Resize) -> [OsString; 2] {

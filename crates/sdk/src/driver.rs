@@ -1,4 +1,4 @@
-//! The trait a vendor implements: a method a callout.
+//! The trait that a vendor implements, with one method for each callout.
 
 use crate::{
     Bytes, Error, ErrorKind, FsType, Handle, MountRequest, Options, Resize, Result, Volume,
@@ -6,11 +6,10 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::Path};
 
-/// Why a callout has no answer.
+/// The reason why a driver method failed.
 ///
-/// A driver makes one from an [`Error`]. "Not supported" has no public constructor: kubelet
-/// remembers it for every volume of the driver, so it can come only from a method that the
-/// driver did not write.
+/// Every [`Error`] converts into one. "Not supported" has no public constructor, because kubelet remembers it for
+/// all volumes of the driver: only methods that the driver does not implement return it.
 #[derive(Debug)]
 pub struct Failure(pub(crate) Reason);
 
@@ -27,7 +26,7 @@ impl From<Error> for Failure {
 }
 
 impl From<Failure> for Error {
-    /// For whoever calls a driver's methods and is no caller of Kubernetes.
+    /// For code that calls a driver's methods directly, outside the callout protocol.
     fn from(failure: Failure) -> Self {
         match failure.0 {
             Reason::Failed(error) => error,
@@ -38,32 +37,32 @@ impl From<Failure> for Error {
     }
 }
 
-/// What a method of [`Driver`] returns.
+/// The result of a method of [`Driver`].
 pub type Answer<T> = Result<T, Failure>;
 
-/// The answer of a method that a driver does not have, for crates that build drivers out of
-/// smaller traits. Never for one volume or for a passing state: kubelet asks only once.
+/// Returns the answer of a method that the driver does not implement, for crates that build drivers from smaller
+/// traits. Never use it for a single volume or a temporary state: kubelet asks only once.
 #[doc(hidden)]
 pub fn not_supported<T>() -> Answer<T> {
     Err(Failure(Reason::NotSupported))
 }
 
-/// What `provision` made.
+/// The result of `provision`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Provisioned {
     /// The options a persistent volume must carry so that later callouts find this volume.
     pub options: BTreeMap<String, String>,
-    /// The size it has, at least what was asked.
+    /// The volume's actual size, at least the requested one.
     pub size: Bytes,
     /// The volume's handle.
     pub handle: Handle,
-    /// The file system it will hold; `None` where that is not decided yet.
+    /// The file system that the volume will hold; `None` if that is not decided yet.
     pub filesystem: Option<FsType>,
 }
 
 impl Provisioned {
-    /// A volume whose size is what it has, and that no option is needed to find.
+    /// Describes a volume of this actual size that is found without further options.
     #[must_use]
     pub fn new(handle: Handle, size: Bytes) -> Self {
         Provisioned {
@@ -74,14 +73,14 @@ impl Provisioned {
         }
     }
 
-    /// Another option that a persistent volume must carry.
+    /// Adds an option that the persistent volume must carry.
     #[must_use]
     pub fn with_option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.insert(key.into(), value.into());
         self
     }
 
-    /// The file system that it will hold, where that is decided.
+    /// Sets the file system that the volume will hold; `None` if that is not decided yet.
     #[must_use]
     pub fn with_filesystem(mut self, filesystem: Option<FsType>) -> Self {
         self.filesystem = filesystem;
@@ -89,55 +88,54 @@ impl Provisioned {
     }
 }
 
-/// A FlexVolume driver. Every method answers Not supported until it is written.
+/// A FlexVolume driver. Each method answers "Not supported" unless the driver implements it.
 ///
-/// Callers repeat, reorder, cut and run in parallel whatever they like, so a method establishes a
-/// state and does not perform an action: `mount` of what is mounted and `unmount` of what is not
-/// are successes.
+/// Callers repeat, reorder, interrupt and overlap calls at will. Methods must therefore be idempotent: `mount` of a
+/// mounted volume and `unmount` of an unmounted one succeed.
 pub trait Driver {
-    /// Makes the volume reachable from `node` and returns what `wait_for_attach` will be given.
-    /// Called in the controller manager, which sees nothing of the node.
+    /// Makes the volume reachable from `node`; the returned text is passed to `wait_for_attach`. Runs in the
+    /// controller manager, which cannot see the node.
     ///
     /// # Errors
-    /// When the volume cannot be had by `node`.
+    /// When `node` cannot reach the volume.
     fn attach(&self, _volume: &Volume, _node: &str) -> Answer<String> {
         not_supported()
     }
 
-    /// Waits on the node until the volume is there; returns the device `mount_device` is given.
+    /// Waits on the node until the volume has arrived; returns the device for `mount_device`.
     ///
     /// # Errors
-    /// When it does not come within the caller's ten minutes.
+    /// When the volume does not arrive within the caller's timeout of ten minutes.
     fn wait_for_attach(&self, _device: &str, _volume: &Volume) -> Answer<String> {
         not_supported()
     }
 
-    /// Whether the volume is attached to `node`. `false` lets the caller attach it elsewhere, so
-    /// a doubt is an error.
+    /// Whether the volume is attached to `node`. After `false` the caller may attach it elsewhere, so answer an
+    /// error in case of doubt.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn is_attached(&self, _volume: &Volume, _node: &str) -> Answer<bool> {
         not_supported()
     }
 
-    /// Ends the attachment; the caller knows no more than the volume's name.
+    /// Detaches the volume from `node`; the caller knows only the volume's name.
     ///
     /// # Errors
-    /// When it is still attached afterwards.
+    /// When the volume is still attached afterwards.
     fn detach(&self, _name: &VolumeName, _node: &str) -> Answer<()> {
         not_supported()
     }
 
-    /// Mounts the volume on the node's own directory for it.
+    /// Mounts the volume on kubelet's own directory for it on the node.
     ///
     /// # Errors
-    /// When it is not mounted there afterwards.
+    /// When the volume is not mounted there afterwards.
     fn mount_device(&self, _dir: &Path, _device: &str, _volume: &Volume) -> Answer<()> {
         not_supported()
     }
 
-    /// Undoes `mount_device`, knowing only the directory.
+    /// Undoes `mount_device`; only the directory is known.
     ///
     /// # Errors
     /// When something is still mounted there afterwards.
@@ -148,12 +146,12 @@ pub trait Driver {
     /// Mounts the volume on the directory of one pod.
     ///
     /// # Errors
-    /// When it is not mounted there afterwards. The caller sends no `unmount` then.
+    /// When the volume is not mounted there afterwards. The caller does not call `unmount` then.
     fn mount(&self, _request: &MountRequest) -> Answer<()> {
         not_supported()
     }
 
-    /// Undoes `mount`, knowing only the directory.
+    /// Undoes `mount`; only the directory is known.
     ///
     /// # Errors
     /// When something is still mounted there afterwards.
@@ -161,8 +159,8 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Grows the storage behind the volume to at least `size.new` and returns what it has then;
-    /// `None` where this host cannot measure it. Stock Kubernetes never calls it.
+    /// Grows the storage behind the volume to at least `size.new` and returns its actual size, or `None` if this
+    /// host cannot measure it. Stock Kubernetes never calls it.
     ///
     /// # Errors
     /// When the size was not reached.
@@ -175,9 +173,10 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Grows storage and file system to at least `size.new` and returns what was measured.
-    /// `device` is empty for drivers without attach; `dir` is any directory where the volume is,
-    /// or was to be, mounted.
+    /// Grows storage and file system to at least `size.new` and returns the measured size.
+    ///
+    /// `device` is empty for drivers without attach. `dir` is any directory on which the volume is, or was to be,
+    /// mounted.
     ///
     /// # Errors
     /// When the size was not reached.
@@ -191,42 +190,43 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Makes a volume of at least `size`; a repetition finds the one made before.
+    /// Makes a volume of at least `size`. A repeated call returns the volume of the first one.
     ///
     /// # Errors
-    /// When there is no such volume afterwards.
+    /// When no such volume exists afterwards.
     fn provision(&self, _volume: &Volume, _size: Bytes) -> Answer<Provisioned> {
         not_supported()
     }
 
-    /// Removes the volume and its data; one that is not there is a success. Where the answer of
-    /// `provision` was lost, the options are what that was told, `claim_namespace` is there, and the name
-    /// tells the volume.
+    /// Removes the volume and its data. A missing volume is a success.
+    ///
+    /// If the answer of `provision` was lost, the caller passes the same options as to `provision` and
+    /// `claim_namespace`, and the name identifies the volume.
     ///
     /// # Errors
-    /// When it is in use or could not be removed.
+    /// When the volume is in use or could not be removed.
     fn delete(&self, _volume: &Volume) -> Answer<()> {
         not_supported()
     }
 
-    /// The largest volume that could be provisioned now with these parameters.
+    /// Returns the size of the largest volume that could be provisioned now with these parameters.
     ///
     /// # Errors
-    /// When the storage cannot be asked.
+    /// When the storage does not answer.
     fn capacity(&self, _parameters: &Options) -> Answer<Bytes> {
         not_supported()
     }
 
-    /// What volumes of the same storage were promised as a whole and do not have, told with the
-    /// capacity; `None` where that is not known.
+    /// Returns by how much the storage falls short of what it promised its volumes in total, reported with the
+    /// capacity; `None` if unknown.
     ///
     /// # Errors
-    /// When the storage cannot be asked.
+    /// When the storage does not answer.
     fn missing(&self, _parameters: &Options) -> Answer<Option<Bytes>> {
         Ok(None)
     }
 }
 
-/// Opens the driver's storage. Called only when a callout needs it: `init` runs in places where
-/// there is no pool, no device and no tool.
+/// Opens the driver's storage. Called only when a callout needs it, because `init` also runs on hosts without pool,
+/// device and tools.
 pub type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Driver>>;

@@ -1,47 +1,47 @@
-//! What went wrong, for three readers: the caller's machinery, a person, and the log.
+//! Errors, for three readers: the calling program, the user, and the node's log.
 
 use crate::limits::largest_file;
 use std::{borrow::Cow, error, fmt, io};
 
-/// The result of everything that can fail in a driver.
+/// The result type of a driver's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as far as a caller can act on it.
+/// The kind of an error, as far as a caller can act on it.
 ///
-/// There is no "not supported" here: kubelet remembers that answer for every volume of the
-/// driver, so only a method that a driver does not have may give it.
+/// "Not supported" is not among them: kubelet remembers that answer for all volumes of the driver, so only a method
+/// that the driver does not implement gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request itself is malformed or asks for something that cannot be.
+    /// The request is malformed or asks for something impossible.
     Invalid,
-    /// The request is well formed and this caller may not have it.
+    /// The request is well formed, but the caller is not allowed to make it.
     Denied,
-    /// The volume, pool or directory is not there.
+    /// The volume, pool or directory does not exist.
     NotFound,
-    /// The volume is there, in a state or with properties that contradict the request.
+    /// The volume exists, but its state or properties contradict the request.
     Conflict,
-    /// Something else is using the volume now.
+    /// Something else is using the volume at the moment.
     Busy,
-    /// The volume holds data that nobody here wrote; it was left alone.
+    /// The volume holds data that this driver did not write; it was left unchanged.
     NotBlank,
-    /// The storage answered a read with an error, so nothing is known about its content.
+    /// The storage failed to read, so the volume's content is unknown.
     Unreadable,
-    /// There is no room left.
+    /// There is no space left.
     Exhausted,
-    /// The volume was grown as far as it goes, which is less than was asked.
+    /// The volume was grown as far as possible, to less than the requested size.
     SizeNotReached,
-    /// A program this operation needs is not installed on the node.
+    /// A program that the operation needs is not installed on the node.
     ToolMissing,
-    /// The kernel refuses this process the operation.
+    /// The kernel denies this process the operation.
     CapabilityMissing,
-    /// The operation did not end in time; it may still be running.
+    /// The operation did not end before its deadline; it may still be running.
     TimedOut,
     /// The storage or the kernel failed.
     Storage,
     /// The driver is not configured, or its configuration is wrong.
     Configuration,
-    /// The driver contradicts itself.
+    /// A bug: the driver contradicts itself.
     Bug,
 }
 
@@ -51,16 +51,16 @@ pub enum ErrorKind {
 pub enum ErrorClass {
     /// The same call may succeed later.
     Retryable,
-    /// The same call will never succeed; something must be changed first.
+    /// The same call can never succeed until something else is changed.
     Infeasible,
-    /// The same call succeeds once there is room.
+    /// The same call succeeds once there is space.
     Exhausted,
-    /// Nobody knows how far it came; the call must be repeated before anything is concluded.
+    /// The outcome is unknown; the call must be repeated before the caller draws conclusions.
     Uncertain,
 }
 
 impl ErrorKind {
-    /// What a caller can do about it.
+    /// Returns what a caller can do about it.
     #[must_use]
     pub fn class(self) -> ErrorClass {
         match self {
@@ -75,7 +75,7 @@ impl ErrorKind {
 }
 
 impl ErrorClass {
-    /// The word in the reply's `errorClass`.
+    /// Returns the word for the reply's `errorClass`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl ErrorClass {
         }
     }
 
-    /// The class of a word; callers ignore words they do not know.
+    /// Parses the word of an `errorClass`; callers ignore unknown words.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [
@@ -100,12 +100,11 @@ impl ErrorClass {
     }
 }
 
-/// Why an operation failed.
+/// The failure of an operation.
 ///
-/// `Display` is the message of the reply. Kubelet copies it into pod events, which everybody
-/// with access to the namespace reads, so it speaks of this volume, its sizes and the remedy and
-/// of nothing else on the node. Paths, commands and other volumes belong into the source
-/// (see [`Error::because`]), which only the log shows.
+/// `Display` gives the message of the reply. Kubelet copies it into pod events, which everybody with access to the
+/// namespace can read. So it must mention only this volume, its sizes and the remedy. Paths, commands and other
+/// volumes belong in the source (see [`Error::because`]), which only the log shows.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -114,8 +113,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error whose `message` is fit for a pod event: lower case, verb and object, no
-    /// full stop, no path, no secret.
+    /// Makes an error whose `message` is fit for a pod event: lower case, verb and object, no full stop, no path,
+    /// no secret.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Error {
             kind,
@@ -124,34 +123,34 @@ impl Error {
         }
     }
 
-    /// A request that is wrong in itself.
+    /// Makes an error about a request that is wrong in itself.
     pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::Invalid, message)
     }
 
-    /// Adds the cause, or any detail that only the node's log may show.
+    /// Adds the cause, or any other detail that only the node's log may show.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Puts what was being done, or what was asked and found, before the message.
+    /// Prepends what was being done, or what was requested and found.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message).into();
         self
     }
 
-    /// Puts what a person can do after the message.
+    /// Appends a remedy to the message.
     #[must_use]
     pub fn advise(mut self, remedy: impl fmt::Display) -> Self {
         self.message = format!("{}; {remedy}", self.message).into();
         self
     }
 
-    /// Turns a failed system call into an error: `doing` names what was tried ("read the image"),
-    /// the system's reason is appended and the kind follows from the error number.
+    /// Makes an error of a failed system call. `doing` names the attempt ("read the image"); the system's reason is
+    /// appended, and the kind follows from the error number.
     pub fn system(doing: &str, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         let kind = match source.kind() {
@@ -176,13 +175,13 @@ impl Error {
         Error::new(kind, format!("cannot {doing}: {source}")).because(source)
     }
 
-    /// What went wrong, as far as a caller can act on it.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The message followed by every cause: for the log and for people on the node.
+    /// Returns the message and all its causes, for the log and for administrators of the node.
     #[must_use]
     pub fn report(&self) -> String {
         let mut text = self.message.to_string();

@@ -3,11 +3,11 @@
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// 128 random bits made when the volume is provisioned.
+/// 128 random bits that identify a volume, made when it is provisioned.
 ///
-/// A volume is found by its handle, never by its name: the author of a pod chooses the name of
-/// an inline volume and could choose somebody else's, but cannot guess a handle. The text form
-/// is 32 lower-case hexadecimal digits; nothing else parses.
+/// A volume is found by its handle, never by its name: the author of a pod chooses the name of an inline volume and
+/// could choose another tenant's, but cannot guess a handle. The text form is exactly 32 lower-case hexadecimal
+/// digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle([u8; 16]);
 
@@ -18,17 +18,17 @@ impl Handle {
         Handle(bytes)
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Reads 32 lower-case hexadecimal digits.
+    /// Parses 32 lower-case hexadecimal digits.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for anything else. The text is not repeated in the message: a
-    /// handle is as good as a key.
+    /// [`ErrorKind::Invalid`] for anything else. The message does not repeat the text, because knowing a handle
+    /// gives access to its volume.
     pub fn parse(text: &str) -> Result<Self> {
         let digit = |c: u8| match c {
             b'0'..=b'9' => Some(c - b'0'),

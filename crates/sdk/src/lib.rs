@@ -1,10 +1,9 @@
 //! Write a Kubernetes FlexVolume driver: typed callouts in, one [`DriverStatus`] line out.
 //!
-//! Kubelet and the controller manager exec a driver once per operation ("callout"), read its
-//! standard output and standard error as one buffer and expect exactly one JSON object there.
-//! This crate owns that exchange: it parses the arguments of every layout that a caller since
-//! Kubernetes 1.6 uses, calls one method of your [`Driver`], and writes the reply. What you
-//! write is storage.
+//! Kubelet and the controller manager exec a driver once per operation ("callout"), read its standard output and
+//! standard error as one buffer and expect exactly one JSON object there. This crate handles that exchange: it
+//! parses the arguments in every layout that callers since Kubernetes 1.6 use, calls one method of your [`Driver`],
+//! and writes the reply. You write only the storage code.
 //!
 //! ```no_run
 //! use flexvol_sdk::{Answer, Capabilities, Driver, Error, MountRequest, run};
@@ -39,8 +38,8 @@
 //! # fn unmount_share(_: &Path) -> Result<(), Error> { Ok(()) }
 //! ```
 //!
-//! There is no storage code in here; `flexvol-storage` builds on this crate for drivers whose
-//! volumes are block devices or directories.
+//! This crate has no storage code. `flexvol-storage` builds on it, for drivers whose volumes are block devices or
+//! directories.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What this process may take: how large a file, and how long it outlives others that take memory.
+//! Resource limits of this process: the largest file it may write, and its OOM score.
 
 use crate::Bytes;
 use nix::sys::{
@@ -7,10 +7,11 @@ use nix::sys::{
 };
 use std::{fs, io, path::Path};
 
-/// Lets a write beyond RLIMIT_FSIZE fail with EFBIG, so that it is answered and what was begun is
-/// undone, instead of ending this process by SIGXFSZ. Blocked the signal does as little as ignored, which
-/// would take `unsafe` (the kernel's `inode_newsize_ok` sends it and fails all the same). A program that
-/// is started inherits that unless it is unblocked for it.
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG instead of killing this process with SIGXFSZ, so that the
+/// driver can undo its work and answer.
+///
+/// The signal is blocked, because ignoring it would need `unsafe`. The kernel sends it and fails the write in
+/// either case (`inode_newsize_ok`). Child processes inherit the blocked signal unless it is unblocked for them.
 pub fn outlive() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
@@ -19,10 +20,11 @@ pub fn outlive() {
     }
 }
 
-/// Lays down protection from the OOM killer. Kubelet has an `oom_score_adj` of -999, which whatever it
-/// starts inherits (`KubeletOOMScoreAdj` in Kubernetes' pkg/kubelet/qos/policy.go): a callout whose
-/// memory grew would be spared, and everything else on the node ended for it. A callout can be repeated.
-/// What it starts inherits this. A process that is not protected keeps what it has.
+/// Gives up this process's protection from the OOM killer.
+///
+/// Kubelet runs with an `oom_score_adj` of -999, which its children inherit (`KubeletOOMScoreAdj` in Kubernetes'
+/// pkg/kubelet/qos/policy.go). The kernel would spare a callout with a memory leak and kill everything else on the
+/// node; a callout can be repeated. Child processes inherit the new score. An unprotected process keeps its score.
 pub(crate) fn lay_down_protection() {
     let score = Path::new("/proc/self/oom_score_adj");
     if let Err(error) = raise_to_zero(score) {
@@ -38,7 +40,7 @@ fn raise_to_zero(score: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The size beyond which a file is too large; `None` where nothing limits it.
+/// Returns the limit on the size of a file; `None` if there is none.
 pub(crate) fn largest_file() -> Option<Bytes> {
     let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).ok()?;
     (limit != RLIM_INFINITY).then_some(Bytes(limit))

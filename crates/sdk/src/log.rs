@@ -1,8 +1,7 @@
-//! The node's log: journald where it listens, else syslog, else nothing.
+//! Logging on the node, to journald or else to syslog.
 //!
-//! An exec that has nothing to tell opens nothing. One that cannot log works all the same: a
-//! record that does not fit the socket at once is lost. Standard error is never written, since
-//! callers read it as part of the reply.
+//! An exec with nothing to log opens no socket. Logging is best effort: a record that the socket does not accept at
+//! once is lost. Nothing is written to standard error, since callers read it as part of the reply.
 
 use crate::{ErrorKind, Secret, Status, scrub::Scrubber};
 use std::{
@@ -19,14 +18,13 @@ use std::{
 
 mod wire;
 
-/// Where events and the records of the `log` crate go.
+/// The destination of events and of the records of the `log` crate.
 ///
-/// Every event has the same fields: journald's `FLEXVOL_TIME` (RFC 3339, UTC), `FLEXVOL_ID`
-/// (six hexadecimal digits, one a process), `FLEXVOL_CALLOUT`, `FLEXVOL_VOLUME`, `FLEXVOL_STEPS`
-/// (what [`step`] was told, comma-separated), `FLEXVOL_OUTCOME` (the reply's status),
-/// `FLEXVOL_KIND` (an [`ErrorKind`]), `FLEXVOL_MS` and `MESSAGE`, the error with its private
-/// causes. Syslog has the same as `key=value` pairs. A record of the `log` crate has the first
-/// four and `MESSAGE`. Secrets of the exec are replaced in all of them.
+/// Every event has the same journald fields: `FLEXVOL_TIME` (RFC 3339, UTC), `FLEXVOL_ID` (six hexadecimal digits
+/// for each process), `FLEXVOL_CALLOUT`, `FLEXVOL_VOLUME`, `FLEXVOL_STEPS` (the names given to [`step`],
+/// comma-separated), `FLEXVOL_OUTCOME` (the reply's status), `FLEXVOL_KIND` (an [`ErrorKind`]), `FLEXVOL_MS` and
+/// `MESSAGE` (the error with its private causes). Syslog gets them as `key=value` pairs. A record of the `log`
+/// crate has the first four and `MESSAGE`. Secrets of the exec are replaced in all of them.
 pub struct Log {
     journald: Cow<'static, str>,
     syslog: Cow<'static, str>,
@@ -39,7 +37,7 @@ struct Channel {
     write: fn(&wire::Record<'_>) -> Vec<u8>,
 }
 
-/// What all records of one exec share.
+/// State that all records of one exec share.
 pub(crate) struct Exec {
     pub(crate) program: String,
     pub(crate) callout: &'static str,
@@ -71,14 +69,14 @@ impl Exec {
         steps: None,
     };
 
-    /// Made when it is first needed.
+    /// Returns the id of this exec's records, made on first use.
     fn id(&mut self) -> String {
         let id = || format!("{:06x}", RandomState::new().hash_one(process::id()) >> 40);
         self.id.get_or_insert_with(id).clone()
     }
 }
 
-/// How an exec ended.
+/// The end of an exec, for its event.
 pub(crate) struct Conclusion<'a> {
     pub(crate) outcome: Status,
     pub(crate) kind: Option<ErrorKind>,
@@ -87,7 +85,7 @@ pub(crate) struct Conclusion<'a> {
 }
 
 impl Log {
-    /// The log of this machine.
+    /// Returns the log of this machine.
     #[must_use]
     pub const fn system() -> Self {
         Log::new(
@@ -96,14 +94,14 @@ impl Log {
         )
     }
 
-    /// A log with other sockets: one that speaks journald's native protocol and, where that is
-    /// not there, one that speaks syslog's. For tests.
+    /// Returns a log with other sockets, for tests: one that speaks journald's native protocol, and one that speaks
+    /// syslog's, used if the first does not exist.
     #[must_use]
     pub fn at(journald: impl Into<String>, syslog: impl Into<String>) -> Self {
         Log::new(Cow::Owned(journald.into()), Cow::Owned(syslog.into()))
     }
 
-    /// A log that keeps nothing.
+    /// Returns a log that discards everything.
     #[must_use]
     pub const fn nowhere() -> Self {
         Log::new(Cow::Borrowed(""), Cow::Borrowed(""))
@@ -118,18 +116,18 @@ impl Log {
         }
     }
 
-    /// From here on records belong to this exec.
+    /// Starts an exec, to which all later records belong.
     pub(crate) fn begin(&self, exec: Exec) {
         STEPS.set(exec.steps.clone().unwrap_or_default());
         *self.exec() = exec;
     }
 
-    /// These secrets must not leave this exec either.
+    /// Adds secrets to those that are removed from the exec's records.
     pub(crate) fn learn<'a>(&self, secrets: impl Iterator<Item = &'a Secret>) {
         self.exec().scrubber.learn(secrets);
     }
 
-    /// The callout became known after the first records could be written.
+    /// Sets the volume, which is known only after the first records may have been written.
     pub(crate) fn describe(&self, volume: Option<String>) {
         self.exec().volume = volume;
     }
@@ -139,9 +137,8 @@ impl Log {
         self.exec().scrubber.clean(text)
     }
 
-    /// Logs how the exec ended, as severe as it is: a failure is an error, a change is worth
-    /// knowing, and what found everything as it was asked for only helps in a search. Returns the
-    /// id of its records if somebody took the event.
+    /// Logs the end of the exec: a failure as an error, a change as information, and a callout that changed nothing
+    /// at debug level. Returns the id of the exec's records if the event was sent.
     pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Option<String> {
         let mut exec = self.exec();
         let steps = exec.steps.as_ref().map(|steps| locked(steps).join(","));
@@ -205,7 +202,7 @@ impl Log {
         channel(&self.journald, wire::journald).or_else(|| channel(&self.syslog, wire::syslog))
     }
 
-    /// Somebody is writing a record, maybe this very thread.
+    /// Whether a record is being written, perhaps by this very thread.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.exec.try_lock(), Err(TryLockError::WouldBlock))
     }
@@ -237,15 +234,15 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
-/// The steps of an exec; a thread that answers in its place reads them too.
+/// The steps of an exec. Shared, because a thread that answers in the exec's place reads them too.
 type Steps = Arc<Mutex<Vec<&'static str>>>;
 
 thread_local! {
     static STEPS: RefCell<Steps> = RefCell::default();
 }
 
-/// Notes for the log that this exec took a step towards what was asked: "format", "grow the
-/// device". The event at the end names all of them in order.
+/// Records that this exec took a step towards its goal, such as "format" or "grow the device". The event at its end
+/// lists all steps in order.
 pub fn step(name: &'static str) {
     STEPS.with_borrow(|steps| locked(steps).push(name));
 }

@@ -1,4 +1,4 @@
-//! The options of a volume: strings on the wire, the vendor's own type in the driver.
+//! Options of a volume: strings in the protocol, the vendor's own type in the driver.
 
 use crate::{Error, ErrorKind, Result};
 use serde::{
@@ -11,17 +11,18 @@ use std::{
     fmt,
 };
 
-/// What the author of a volume wrote, with the keys Kubernetes writes already split off.
+/// The options that the author of a volume wrote, without the keys that Kubernetes adds.
 ///
 /// Callers write every value as a string, `"true"` and `"10"` included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(BTreeMap<String, String>);
 
 impl Options {
-    /// Reads the options into a plain struct: strings become the fields' types (`bool`, numbers,
-    /// [`Bytes`](crate::Bytes) from `10Gi`, unit enums, `Option`s of these). A key that is no
-    /// field of `T` is refused whether or not `T` denies unknown fields, so a misspelt option
-    /// never passes for its default.
+    /// Deserializes the options into a plain struct: strings become the fields' types (`bool`, numbers,
+    /// [`Bytes`](crate::Bytes) from `10Gi`, unit enums, `Option`s of these).
+    ///
+    /// A key that is no field of `T` is refused even if `T` allows unknown fields, so that a misspelt option is
+    /// never silently replaced by its default.
     ///
     /// ```
     /// # use flexvol_sdk::{Bytes, Options};
@@ -45,20 +46,20 @@ impl Options {
         T::deserialize(Map(&self.0)).map_err(|Problem(text)| Error::new(ErrorKind::Invalid, text))
     }
 
-    /// One option as it was written.
+    /// Returns one option's value.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Every option, ordered by key.
+    /// Iterates over all options, ordered by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no options.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -69,7 +70,7 @@ impl Options {
         self.0.remove(key)
     }
 
-    /// The options but for `keys`: for layers that read their own and leave the rest to another.
+    /// Returns the options except `keys`, for layers that read their own and pass on the rest.
     #[must_use]
     pub fn without(&self, keys: &[&str]) -> Options {
         self.iter().filter(|(key, _)| !keys.contains(key)).collect()
@@ -99,7 +100,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Options {
     }
 }
 
-/// An error of deserialization. Serde's own texts quote the value they met; these do not.
+/// A deserialization error. Unlike serde's own messages it does not quote the value.
 #[derive(Debug)]
 struct Problem(String);
 
@@ -133,7 +134,7 @@ impl de::Error for Problem {
     }
 }
 
-/// All options, as a struct and as nothing else: only a struct names the keys it knows.
+/// All options, as a struct and nothing else: only a struct lists the keys that it knows.
 struct Map<'a>(&'a BTreeMap<String, String>);
 
 impl<'de> Deserializer<'de> for Map<'_> {
@@ -200,7 +201,7 @@ impl<'de> MapAccess<'de> for Access<'_> {
     }
 }
 
-/// One value: a string that becomes what its reader expects.
+/// One value: a string that deserializes into the type that is requested.
 struct Value<'a>(&'a str);
 
 macro_rules! numbers {

@@ -1,10 +1,10 @@
-//! Sizes as Kubernetes writes them: `10Gi`, `1500m`, `1e3`, `0.5Ti`.
+//! Kubernetes quantities as sizes: `10Gi`, `1500m`, `1e3`, `0.5Ti`.
 
 use crate::{Bytes, Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, de};
 use std::{fmt, str::FromStr};
 
-/// What a quantity's number is multiplied by.
+/// The multiplier of a quantity.
 enum Scale {
     /// A power of ten: decimal suffixes and exponents.
     Ten(i32),
@@ -12,7 +12,7 @@ enum Scale {
     Two(u32),
 }
 
-/// The suffixes of apimachinery's `resource.Quantity` (pkg/api/resource/suffix.go).
+/// Returns the multiplier of a suffix of apimachinery's `resource.Quantity` (pkg/api/resource/suffix.go).
 fn scale(suffix: &str) -> Option<Scale> {
     Some(match suffix {
         "n" => Scale::Ten(-9),
@@ -38,18 +38,17 @@ fn scale(suffix: &str) -> Option<Scale> {
 impl FromStr for Bytes {
     type Err = Error;
 
-    /// Reads a Kubernetes quantity, exactly and rounded up to whole bytes as
-    /// `Quantity.Value()` does.
+    /// Parses a Kubernetes quantity exactly, then rounds up to whole bytes as `Quantity.Value()` does.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what is no quantity, for a negative one, and for one above
-    /// `u64::MAX`, which Kubernetes would silently lower to its own maximum.
+    /// [`ErrorKind::Invalid`] for text that is no quantity, for negative ones, and for those above `u64::MAX`,
+    /// which Kubernetes would silently lower to its own maximum.
     fn from_str(text: &str) -> Result<Self> {
         read(text).map_err(|why| Error::new(ErrorKind::Invalid, format!("size {text:?} {}", why.0)))
     }
 }
 
-/// Why a text is no size, as a sentence continues that begins with it.
+/// The reason why a text is no size, as the rest of a sentence that begins with the text.
 struct Refusal(&'static str);
 
 fn read(text: &str) -> Result<Bytes, Refusal> {
@@ -79,7 +78,7 @@ fn read(text: &str) -> Result<Bytes, Refusal> {
     .ok_or(Refusal("is larger than any volume"))
 }
 
-/// `digits` with the point after the first `whole` of them, times ten to `exponent`, rounded up.
+/// Computes `digits`, with the point after the first `whole` of them, times ten to `exponent`, rounded up.
 fn decimal(digits: &[u8], whole: usize, exponent: i32) -> Option<u64> {
     let zeros = digits.iter().take_while(|&&digit| digit == 0).count();
     let digits = &digits[zeros..];
@@ -101,13 +100,13 @@ fn decimal(digits: &[u8], whole: usize, exponent: i32) -> Option<u64> {
     value.checked_add(u64::from(rest.iter().any(|&digit| digit != 0)))
 }
 
-/// `digits` with the point after the first `whole` of them, times two to `shift`, rounded up.
+/// Computes `digits`, with the point after the first `whole` of them, times two to `shift`, rounded up.
 fn binary(digits: &[u8], whole: usize, shift: u32) -> Option<u64> {
     let (whole, fraction) = digits.split_at(whole);
     let value = whole.iter().try_fold(0u64, |value, &digit| {
         value.checked_mul(10)?.checked_add(u64::from(digit))
     })?;
-    // Long multiplication from the last digit: what is carried over the point is whole bytes.
+    // Long multiplication from the last digit: the final carry is the number of whole bytes.
     let mut carry = 0u128;
     let mut rest = false;
     for &digit in fraction.iter().rev() {
@@ -120,7 +119,7 @@ fn binary(digits: &[u8], whole: usize, shift: u32) -> Option<u64> {
 }
 
 impl<'de> Deserialize<'de> for Bytes {
-    /// From a quantity, or from a plain number where the format has numbers.
+    /// Accepts a quantity, or a plain number if the format has numbers.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl de::Visitor<'_> for Visitor {
@@ -131,7 +130,7 @@ impl<'de> Deserialize<'de> for Bytes {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
-                // Without the text: that of an option is not repeated.
+                // The message omits the text, because values of options are not repeated.
                 read(text).map_err(|why| E::custom(format_args!("the size {}", why.0)))
             }
 

@@ -1,4 +1,4 @@
-//! A driver's whole `main`.
+//! A driver's `main` function.
 
 use crate::{
     Callout, Capabilities, DriverStatus, Error, Open,
@@ -23,7 +23,7 @@ mod watch;
 
 pub use watch::Fork;
 
-/// Answers the exec of this process: a driver's whole `main`.
+/// Answers the exec of this process. This is a driver's whole `main`.
 ///
 /// ```no_run
 /// # use flexvol_sdk::{Capabilities, Driver, run};
@@ -40,7 +40,7 @@ pub fn run(capabilities: Capabilities, open: Open<'_>) -> ExitCode {
     Program::new(capabilities).run(open)
 }
 
-/// A driver and how it answers; [`run`](crate::run()) is the short form.
+/// A driver with settings for how it answers; [`run`](crate::run()) is the short form.
 #[derive(Clone, Debug)]
 pub struct Program {
     capabilities: Capabilities,
@@ -48,17 +48,17 @@ pub struct Program {
     fork: Option<Fork>,
 }
 
-/// What an exec gets from its process, for tests of whole drivers in one process.
+/// The parts of the process that an exec uses, so that tests can run whole drivers in one process.
 pub struct Environment<'a> {
-    /// What the driver is called in the log.
+    /// The driver's name in the log.
     pub program: &'a str,
     /// The arguments after the executable's own name.
     pub arguments: &'a [OsString],
-    /// Takes the reply, in one write.
+    /// Receives the reply, in one write.
     pub output: &'a mut dyn Write,
-    /// The time.
+    /// Returns the current time.
     pub clock: &'a dyn Fn() -> SystemTime,
-    /// Where events go.
+    /// Receives events.
     pub log: &'a Log,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Environment<'_> {
 }
 
 impl Program {
-    /// A driver with these capabilities.
+    /// Makes a driver with these capabilities.
     #[must_use]
     pub fn new(capabilities: Capabilities) -> Self {
         Program {
@@ -79,18 +79,16 @@ impl Program {
         }
     }
 
-    /// Answers also when the kernel does not: the work is done in a second process, and Failure is
-    /// answered when that has not moved for half a minute. Nothing but the answer of the second one
-    /// says that something was done.
+    /// Answers even if the kernel blocks the driver for ever. A second process does the work; if it has not moved
+    /// for half a minute, the first one answers Failure. Success is answered only if the second process said so.
     #[must_use]
     pub fn watched(mut self, fork: Fork) -> Self {
         self.fork = Some(fork);
         self
     }
 
-    /// Answers `init` with the line in this file where there is one: what was verified when the
-    /// driver was installed stays what kubelet is told, whatever the configuration has become.
-    /// Of a file that holds no such line nothing is used.
+    /// Answers `init` with the line in this file, if there is one. Kubelet is then told what was verified when the
+    /// driver was installed, even if the configuration has changed since. A file without such a line is ignored.
     #[must_use]
     pub fn init_line(mut self, path: impl Into<PathBuf>) -> Self {
         self.init_line = Some(path.into());
@@ -99,15 +97,17 @@ impl Program {
 
     /// Answers the exec of this process.
     ///
-    /// Before the driver's code runs, the real standard output becomes a private descriptor that
-    /// no child inherits, descriptors 1 and 2 lead to /dev/null, the umask is 077, a crash leaves no
-    /// core file (arguments may hold secrets; the soft limit, which children inherit), and records of
-    /// the `log` crate go to the node's [`Log`]. A panic of any thread is answered Failure and
-    /// ends the exec, whether the driver was built to unwind or to abort. From the moment `open` is called SIGTERM lets
-    /// the exec end by itself for two more seconds and then answers Failure in its place; but it
-    /// just ends `isattached` and, unless it is [watched](Program::watched), `capacity`, which only look. Programs the driver starts
-    /// inherit the blocked signal, so a service manager that stops the caller cuts them no
-    /// sooner than its own time limit. `init` needs none of this and gets none.
+    /// Before the driver's code runs, the real standard output becomes a private descriptor that children do not
+    /// inherit, and descriptors 1 and 2 lead to /dev/null. The umask is 077. Core files are disabled by the soft
+    /// limit, which children inherit, because arguments may hold secrets. Records of the `log` crate go to the
+    /// node's [`Log`]. `init` needs none of this and gets none.
+    ///
+    /// If any thread panics, the exec answers Failure and ends, whether panics unwind or abort.
+    ///
+    /// Once `open` was called, the exec has two more seconds to finish after SIGTERM; then Failure is answered in
+    /// its place. SIGTERM kills `isattached` and, unless [watched](Program::watched), `capacity` at once, because
+    /// they only read. Child processes inherit the blocked signal, so that a service manager which stops the caller
+    /// kills them only after its own timeout.
     pub fn run(&self, open: Open<'_>) -> ExitCode {
         let mut argv = env::args_os();
         let program = argv.next().unwrap_or_default();
@@ -121,9 +121,9 @@ impl Program {
         process::serve(self, &program.to_string_lossy(), &argv, open)
     }
 
-    /// Answers one exec inside this process and returns the exit code: what [`Program::run`]
-    /// does, less descriptors, umask, limit, panic hook and signals. What is logged is up to
-    /// `log::set_max_level` here too; unless it was set, changes and failures are.
+    /// Answers one exec inside this process and returns the exit code. Does the same as [`Program::run`], except
+    /// for descriptors, umask, limits, panic hook and signals. Logs up to `log::set_max_level`, or, if that is not
+    /// set, changes and failures.
     ///
     /// ```
     /// # use flexvol_sdk::{Capabilities, Driver, Environment, Log, Program};
@@ -175,7 +175,7 @@ impl Program {
             .unwrap_or_else(|| DriverStatus::initialized(self.capabilities).to_line())
     }
 
-    /// Everything between the arguments and the reply, and the event that tells of it.
+    /// Does everything between arguments and reply, and logs the event.
     fn conduct(&self, environment: &Environment<'_>, open: Open<'_>) -> DriverStatus {
         let Environment {
             program,
@@ -205,7 +205,7 @@ impl Program {
     }
 }
 
-/// The reply to an outcome, once the log has the event that tells of it.
+/// Logs the event of an outcome and returns the reply.
 fn conclude(outcome: &Outcome, log: &Log, ended: SystemTime) -> DriverStatus {
     let mut reply = answer::reply(outcome);
     let error = error_of(outcome);

@@ -1,16 +1,16 @@
-//! Keeping secrets out of what other people read.
+//! Removal of secrets from texts that others can read.
 
 use crate::{Secret, argument::SECRET};
 use std::ffi::OsString;
 
-/// The texts of one exec that must not leave it.
+/// The texts that must not leave one exec.
 pub(crate) struct Scrubber(Vec<String>);
 
 impl Scrubber {
     pub(crate) const NONE: Scrubber = Scrubber(Vec::new());
 
-    /// Everything secret among the arguments, whether or not they can be understood: as it was
-    /// sent, decoded, and as `{:?}` shows it.
+    /// Collects the secrets among the arguments, even if these are malformed. Each is removed as sent, as decoded,
+    /// and as `{:?}` prints it.
     pub(crate) fn of(arguments: &[OsString]) -> Self {
         let mut scrubber = Scrubber::NONE;
         for argument in arguments.iter().map(|argument| argument.to_string_lossy()) {
@@ -25,7 +25,8 @@ impl Scrubber {
         scrubber
     }
 
-    /// What the driver is going to know: JSON has more than one way to write a key or a value.
+    /// Adds the secrets that the driver gets. JSON can escape a key or a value in ways that [`Scrubber::of`] does
+    /// not find.
     pub(crate) fn learn<'a>(&mut self, secrets: impl Iterator<Item = &'a Secret>) {
         for secret in secrets {
             self.0.push(secret.encode());
@@ -34,7 +35,7 @@ impl Scrubber {
         self.order();
     }
 
-    /// Bytes that are no text are shown as lossily as a driver would show them.
+    /// Adds one decoded secret. Bytes that are not UTF-8 are converted lossily, as a driver would print them.
     fn learn_decoded(&mut self, secret: &Secret) {
         let text = String::from_utf8_lossy(secret.expose());
         for text in [&*text, text.trim()] {
@@ -44,7 +45,7 @@ impl Scrubber {
         }
     }
 
-    /// The longest first, so that no part of a secret is what its replacement leaves.
+    /// Sorts the longest first, so that replacing one secret never leaves a part of a longer one.
     fn order(&mut self) {
         self.0.retain(|text| !text.is_empty());
         self.0
@@ -52,8 +53,8 @@ impl Scrubber {
         self.0.dedup();
     }
 
-    /// The text without them. What stands in for a secret is not looked through again: a short
-    /// secret would be found in it, and its replacement in turn.
+    /// Returns the text without the secrets. Replacements are not searched again, since a short secret may occur in
+    /// them.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         let mut rest = text;
@@ -72,7 +73,7 @@ impl Scrubber {
     }
 }
 
-/// The string behind the rest of a key, `KEY":"STRING"`. Base64 has no character that JSON escapes.
+/// Returns the string after the rest of a key, `KEY":"STRING"`. Base64 has no characters that JSON escapes.
 fn value(rest: &str) -> Option<&str> {
     let (_, rest) = rest.split_once('"')?;
     let rest = rest.trim_start().strip_prefix(':')?;

@@ -1,24 +1,24 @@
-//! Values that must not be seen.
+//! Values that must not be printed.
 
 use std::fmt;
 
-/// A secret of a pod. It has no `Display`, and `Debug` shows nothing of it.
+/// A secret of a pod. It has no `Display`, and `Debug` hides its content.
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Wraps bytes that must not be seen: for callers and tests, which make what a driver gets.
+    /// Wraps secret bytes, for callers of drivers and for tests.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Secret(bytes.into())
     }
 
-    /// The bytes. This is the one way out.
+    /// Returns the bytes. There is no other access to them.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// Decodes the value of `kubernetes.io/secret/KEY`: padded standard base64 (RFC 4648 §4) as
-    /// Go's `base64.StdEncoding` writes it, without line breaks and with zero spare bits.
+    /// Decodes the value of `kubernetes.io/secret/KEY`: padded standard base64 (RFC 4648 §4) as Go's
+    /// `base64.StdEncoding` writes it, without line breaks and with zero spare bits.
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let text = text.as_bytes();
         if !text.len().is_multiple_of(4) {
@@ -44,7 +44,7 @@ impl Secret {
         Some(Secret(bytes))
     }
 
-    /// The form in which it travels in a caller's arguments.
+    /// Encodes the bytes as callers pass them.
     pub(crate) fn encode(&self) -> String {
         let mut text = String::with_capacity(self.0.len().div_ceil(3) * 4);
         for group in self.0.chunks(3) {

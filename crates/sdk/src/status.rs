@@ -9,17 +9,17 @@ mod decode;
 /// The outcome, in the exact words that callers compare (pkg/volume/flexvolume/driver-call.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Status {
-    /// It is as the caller wants it.
+    /// The requested state is reached.
     Success,
-    /// It is not; the caller will ask again.
+    /// The requested state is not reached; the caller will retry.
     Failure,
-    /// The driver has no such callout. Kubelet does not ask again for any volume.
+    /// The driver does not implement the callout. Kubelet does not ask again, for any volume.
     #[serde(rename = "Not supported")]
     NotSupported,
 }
 
 impl Status {
-    /// The word in the reply.
+    /// Returns the word in the reply.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,9 +30,9 @@ impl Status {
     }
 }
 
-/// What a driver can do, as `init` tells; the five keys that Kubernetes reads are always written.
+/// The capabilities that `init` reports. The five keys that Kubernetes reads are always written.
 ///
-/// The default is what kubelet assumes of a driver that says nothing, so name what differs:
+/// The default is what kubelet assumes for absent keys, so set only what differs:
 ///
 /// ```
 /// # use flexvol_sdk::Capabilities;
@@ -42,27 +42,26 @@ impl Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
-    /// The driver attaches: it must then be installed with the controller manager too, or pods
-    /// wait for ever. Since 1.7.
+    /// The driver attaches volumes. It must then be installed in the controller manager too, or pods wait for ever.
+    /// Since 1.7.
     pub attach: bool,
     /// The container runtime may relabel the files for SELinux. Since 1.8.
     pub selinux_relabel: bool,
     /// Kubelet may call `statfs` on the pods' directories for its metrics. Since 1.13.
     pub supports_metrics: bool,
-    /// Kubelet gives the files to the pod's fsGroup after `mount`; otherwise the driver must.
+    /// Kubelet changes the group of the files to the pod's fsGroup after `mount`; otherwise the driver must do it.
     /// Since 1.13.
     pub fs_group: bool,
-    /// Kubelet calls `expandfs`. Where this is false, stock Kubernetes never finishes the growth
-    /// of a claim. Since 1.13.
+    /// Kubelet calls `expandfs`. If false, stock Kubernetes never finishes the growth of a claim. Since 1.13.
     #[serde(rename = "requiresFSResize")]
     pub requires_fs_resize: bool,
-    /// `expandfs` may be called by somebody else than kubelet, also while kubelet calls it: both are then told the
-    /// truth, and the volume grows once. flexvol's agent calls it at once where this is true. Kubernetes ignores it.
+    /// Others than kubelet may call `expandfs`, even at the same time: the volume grows once, and both get the
+    /// correct answer. If true, flexvol's agent calls it at once. Kubernetes ignores the key.
     #[serde(rename = "concurrentFSResize", skip_serializing_if = "is_missing")]
     pub concurrent_fs_resize: bool,
 }
 
-/// What is missing is not there: drivers that do not know the key need not write it.
+/// Whether to omit the key: absent means false, so drivers need not know it.
 fn is_missing(capability: &bool) -> bool {
     !*capability
 }
@@ -82,40 +81,40 @@ impl Default for Capabilities {
 
 /// The reply to a callout.
 ///
-/// Kubernetes reads `status` to `volumeNewSize`; the fields after it are for our own callers and
-/// ignored by others. A member that is `None` or empty is not written.
+/// Kubernetes reads the fields from `status` to `volumeNewSize`. The fields after them are read by flexvol's own
+/// callers and ignored by others. Fields that are `None` or empty are not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DriverStatus {
     /// The outcome.
     pub status: Status,
-    /// For people; of a failure, kubelet puts it into the pod's events.
+    /// Text for users. Kubelet copies that of a failure into the pod's events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Of `attach` and `waitforattach`: what the next callout is given.
+    /// Of `attach` and `waitforattach`: the device to pass to the next callout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Of `provision`: the volume's handle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
-    /// Of `isattached`. Missing, it means "detached" to the caller.
+    /// Of `isattached`. Callers take an absent value for "detached".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<bool>,
-    /// Of `init`.
+    /// Of `init`: the driver's capabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Capabilities>,
-    /// Of `expandvolume` and `expandfs`: the size measured afterwards, in bytes. Kubernetes
-    /// decodes it and records the size it had asked for.
+    /// Of `expandvolume` and `expandfs`: the size measured afterwards, in bytes. Kubernetes decodes it, but records
+    /// the size that it requested.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub volume_new_size: Option<Bytes>,
     /// Of `provision`: the options that the persistent volume must carry.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
-    /// Of `provision`: the size made; of `capacity`: the largest that could be made. In bytes.
+    /// Of `provision`: the actual size; of `capacity`: the largest possible size. In bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub capacity: Option<Bytes>,
-    /// Of `capacity`: what volumes of the same storage were promised and do not have, in bytes.
+    /// Of `capacity`: by how much the storage falls short of what it promised its volumes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub missing: Option<Bytes>,
     /// Of `provision`: the labels of the nodes that can reach the volume.
@@ -148,13 +147,13 @@ impl DriverStatus {
         }
     }
 
-    /// It is as the caller wants it, and there is nothing to tell.
+    /// A Success without further fields.
     #[must_use]
     pub fn success() -> Self {
         DriverStatus::new(Status::Success)
     }
 
-    /// `init`.
+    /// The answer to `init`.
     #[must_use]
     pub fn initialized(capabilities: Capabilities) -> Self {
         DriverStatus {
@@ -163,7 +162,7 @@ impl DriverStatus {
         }
     }
 
-    /// `attach` and `waitforattach`.
+    /// The answer to `attach` and `waitforattach`.
     #[must_use]
     pub fn device(device: String) -> Self {
         DriverStatus {
@@ -172,7 +171,7 @@ impl DriverStatus {
         }
     }
 
-    /// `isattached`.
+    /// The answer to `isattached`.
     #[must_use]
     pub fn attached(attached: bool) -> Self {
         DriverStatus {
@@ -181,7 +180,7 @@ impl DriverStatus {
         }
     }
 
-    /// `expandvolume` and `expandfs`; `None` where nothing was measured.
+    /// The answer to `expandvolume` and `expandfs`; `None` if nothing was measured.
     #[must_use]
     pub fn expanded(measured: Option<Bytes>) -> Self {
         DriverStatus {
@@ -190,7 +189,7 @@ impl DriverStatus {
         }
     }
 
-    /// `provision`.
+    /// The answer to `provision`.
     #[must_use]
     pub fn provisioned(provisioned: Provisioned) -> Self {
         DriverStatus {
@@ -204,7 +203,7 @@ impl DriverStatus {
         }
     }
 
-    /// `capacity`.
+    /// The answer to `capacity`.
     #[must_use]
     pub fn capacity(largest: Bytes) -> Self {
         DriverStatus {
@@ -213,7 +212,7 @@ impl DriverStatus {
         }
     }
 
-    /// The public part of an error, and its class.
+    /// A Failure with the public part of an error, and its class.
     #[must_use]
     pub fn failure(error: &Error) -> Self {
         DriverStatus {
@@ -223,13 +222,13 @@ impl DriverStatus {
         }
     }
 
-    /// The driver has no such callout.
+    /// The answer to a callout that the driver does not implement.
     pub(crate) fn not_supported() -> Self {
         DriverStatus::new(Status::NotSupported)
     }
 
-    /// The reply as it is written: one object, one line, a newline at its end. The message is
-    /// put on one line and cut at 4 KiB.
+    /// Encodes the reply as one JSON object on one line, with a newline at its end. The message is put on one line
+    /// and cut at 4 KiB.
     #[must_use]
     pub fn to_line(&self) -> String {
         let line = DriverStatus {
@@ -242,8 +241,8 @@ impl DriverStatus {
         line
     }
 
-    /// The code to exit with: 0 for Success and 1 otherwise, as shells expect; but 0 whenever
-    /// the arguments carry a secret, because on any other code kubelet logs them (`Run` in
+    /// Returns the exit code: 0 for Success and 1 otherwise, as shells expect. But always 0 if the arguments carry
+    /// a secret, because kubelet logs the arguments when a driver exits with any other code (`Run` in
     /// pkg/volume/flexvolume/driver-call.go).
     #[must_use]
     pub fn exit_code(&self, argv: &[OsString]) -> u8 {

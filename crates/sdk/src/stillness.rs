@@ -1,27 +1,28 @@
-//! Whether processes move: work that is slow moves all the time, and who waits in the kernel for a frozen file
-//! system, a dead disk or a dead server does not.
+//! Detection of stuck processes. Slow work is scheduled again and again; a process that waits in the kernel for a
+//! frozen file system, a dead disk or a dead server is not.
 
 use crate::{Error, ErrorKind};
 use std::{fs, time::Duration};
 
-/// So often it is looked whether processes move.
+/// Interval between two looks at the processes.
 pub const TICK: Duration = Duration::from_secs(5);
 
-/// So many looks in a row at who did not move say that he is stuck. Where a kernel warns of
-/// hung tasks, who waits for a disk wakes once a minute for that (`blk_wait_io` in block/blk.h).
+/// Number of looks in a row without movement after which processes count as stuck. Where the kernel warns of hung
+/// tasks, a thread that waits for a disk wakes about once a minute (`blk_wait_io` in block/blk.h), so the looks
+/// must end before that.
 const STILL: u32 = 6;
 
-/// What the threads of some processes did until now, while none of them runs.
+/// The activity of the threads of some processes, none of which is running at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
-    /// How often they went to sleep or were put aside.
+    /// Number of context switches until now.
     pub moves: u64,
-    /// At least one waits for the kernel, and for nobody's signal.
+    /// At least one thread waits in the kernel uninterruptibly (state `D`).
     pub waits: bool,
 }
 
 impl Threads {
-    /// Those of a process; `None` while one of them runs or was stopped by somebody.
+    /// Reads the activity of a process's threads; `None` while one of them runs or was stopped by a signal.
     #[must_use]
     pub fn of(process: u32) -> Option<Threads> {
         let mut threads = Threads::default();
@@ -32,7 +33,7 @@ impl Threads {
         Some(threads)
     }
 
-    /// These and others.
+    /// Combines the activity of two sets of threads.
     #[must_use]
     pub fn and(self, others: Threads) -> Threads {
         Threads {
@@ -41,7 +42,8 @@ impl Threads {
         }
     }
 
-    /// The same of one thread's `status` (fs/proc/array.c, `task_state` and `task_context_switch_counts`).
+    /// Reads the activity of one thread from its `status` (fs/proc/array.c, `task_state` and
+    /// `task_context_switch_counts`).
     fn in_status(status: &str) -> Option<Threads> {
         let fields = |wanted: &'static str| {
             let mut lines = status.lines().filter_map(|line| line.split_once(':'));
@@ -60,7 +62,7 @@ impl Threads {
     }
 }
 
-/// For how long nobody moved.
+/// Counts for how many looks the threads have not moved.
 #[derive(Debug, Default)]
 pub struct Stillness {
     moves: Option<u64>,
@@ -68,8 +70,8 @@ pub struct Stillness {
 }
 
 impl Stillness {
-    /// Hears of one look more, a [`TICK`] after the last one, and tells whether the kernel has not answered for so
-    /// long that it is not waited for.
+    /// Takes one more look, a [`TICK`] after the last one. Returns whether the threads have been still for so long
+    /// that nobody should wait for them any more.
     pub fn is_stuck(&mut self, seen: Option<Threads>) -> bool {
         let moves = seen.map(|threads| threads.moves);
         let moved = moves.is_none() || moves != self.moves;
@@ -79,14 +81,14 @@ impl Stillness {
     }
 }
 
-/// What is answered then.
+/// The error for an operation whose process is stuck.
 #[must_use]
 pub fn stuck() -> Error {
     let seconds = (TICK * STILL).as_secs();
     silent(format!("the kernel did not answer within {seconds} s"))
 }
 
-/// That something waits for the kernel, and what a person does then.
+/// An error about something that waits for the kernel, with advice for the administrator.
 #[must_use]
 pub fn silent(what: String) -> Error {
     Error::new(
@@ -123,7 +125,7 @@ mod tests {
         assert!(looks.iter().all(|look| !stillness.is_stuck(*look)));
         assert!((0..5).all(|_| !stillness.is_stuck(at(2))));
         assert!(stillness.is_stuck(at(2)));
-        // Whoever looks at himself runs.
+        // A process that looks at itself is running.
         let own = std::process::id();
         let mut stillness = Stillness::default();
         assert!((0..10).all(|_| !stillness.is_stuck(Threads::of(own))));

@@ -1,4 +1,4 @@
-//! What callers say about a volume.
+//! Descriptions of volumes, as callers pass them.
 
 use crate::{Bytes, Error, ErrorKind, Options, Result, Secret};
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
@@ -27,7 +27,7 @@ impl Filesystem {
         Filesystem::Btrfs,
     ];
 
-    /// The kernel's name, which is Kubernetes' `fsType` too.
+    /// Returns the kernel's name, which is also Kubernetes' `fsType`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,11 +61,11 @@ impl FromStr for Filesystem {
     }
 }
 
-/// A `fsType` as the author of a volume wrote it. Which ones there are is the driver's business:
-/// `nfs` and `cifs` as well as [`Filesystem`]'s.
+/// A `fsType` as the author of a volume wrote it. The driver decides which ones it accepts: `nfs` and `cifs` as
+/// well as those of [`Filesystem`].
 ///
-/// 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or digit, so that it is never taken for
-/// a path or an option.
+/// 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or digit, so that it can never be mistaken for a path or
+/// an option.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FsType(String);
 
@@ -73,7 +73,7 @@ impl FsType {
     /// Checks and wraps a name.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what no file system is called.
+    /// [`ErrorKind::Invalid`] for text that cannot be the name of a file system.
     pub fn parse(text: &str) -> Result<Self> {
         let bytes = text.as_bytes();
         let allowed = |c: &u8| c.is_ascii_alphanumeric() || b"._-".contains(c);
@@ -95,10 +95,10 @@ impl FsType {
         &self.0
     }
 
-    /// The file system, for drivers of block devices that grow.
+    /// Returns the file system, for drivers of block devices that grow.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for every other one, with the names of these.
+    /// [`ErrorKind::Invalid`] for any name outside [`Filesystem`].
     pub fn known(&self) -> Result<Filesystem> {
         self.0.parse()
     }
@@ -118,9 +118,8 @@ impl fmt::Display for FsType {
 
 /// The name of a persistent volume, or of a pod's inline volume.
 ///
-/// A DNS subdomain as Kubernetes validates it: 1 to 253 of `a-z 0-9 - .`, each label beginning
-/// and ending with a letter or digit. Whoever writes a pod chooses the name of an inline volume,
-/// so a name is never an identity.
+/// A DNS subdomain as Kubernetes validates it: 1 to 253 of `a-z 0-9 - .`, each label beginning and ending with a
+/// letter or digit. The author of a pod chooses the name of an inline volume, so a name never identifies a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
@@ -152,8 +151,8 @@ impl VolumeName {
         &self.0
     }
 
-    /// Whether no pod could have chosen this name: the names of inline volumes are DNS labels,
-    /// which have no dot (Kubernetes `ValidateVolumes`), those of persistent volumes may have one.
+    /// Whether this cannot be the name of an inline volume. Such names are DNS labels, which have no dot
+    /// (Kubernetes `ValidateVolumes`); names of persistent volumes may have one.
     #[must_use]
     pub fn is_beyond_pods(&self) -> bool {
         self.0.contains('.')
@@ -166,24 +165,24 @@ impl fmt::Display for VolumeName {
     }
 }
 
-/// The JSON argument of a callout, with the keys Kubernetes itself writes split off.
+/// The JSON argument of a callout, without the keys that Kubernetes itself writes.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Volume {
-    /// `kubernetes.io/pvOrVolumeName`; absent from callers that name no volume (`capacity`).
+    /// `kubernetes.io/pvOrVolumeName`; `None` if the callout is about no volume (`capacity`).
     pub name: Option<VolumeName>,
-    /// `kubernetes.io/fsType`; `None` where it is missing or empty, as after a kubelet restart.
+    /// `kubernetes.io/fsType`; `None` if missing or empty, as after a restart of kubelet.
     pub filesystem: Option<FsType>,
-    /// `kubernetes.io/readwrite` is `ro`.
+    /// Whether `kubernetes.io/readwrite` is `ro`.
     pub read_only: bool,
-    /// `kubernetes.io/pvc.namespace`: whose claim a provisioner provisions for.
+    /// `kubernetes.io/pvc.namespace`: the namespace of the claim that is provisioned.
     pub claim_namespace: Option<String>,
-    /// What the author of the volume wrote: every key that Kubernetes did not.
+    /// The options of the volume's author: every key that Kubernetes did not write.
     pub options: Options,
 }
 
 impl Volume {
-    /// The file system that is asked for, for drivers of block devices that grow.
+    /// Returns the requested file system, for drivers of block devices that grow.
     ///
     /// # Errors
     /// As [`FsType::known`].
@@ -192,7 +191,7 @@ impl Volume {
     }
 }
 
-/// The pod a volume is mounted for; only `mount` names it.
+/// The pod for which a volume is mounted; only `mount` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pod {
@@ -204,15 +203,15 @@ pub struct Pod {
     pub uid: String,
 }
 
-/// Everything `mount` is told.
+/// The arguments of `mount`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct MountRequest {
-    /// The directory of the pod, made by kubelet.
+    /// The pod's directory, which kubelet has made.
     pub dir: PathBuf,
     /// The volume.
     pub volume: Volume,
-    /// The pod; absent when a person or a test calls without one.
+    /// The pod; `None` when a user or a test calls without one.
     pub pod: Option<Pod>,
     /// `kubernetes.io/secret/KEY`, decoded.
     pub secrets: BTreeMap<String, Secret>,
@@ -224,9 +223,9 @@ pub struct MountRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resize {
-    /// At least this much is asked for.
+    /// The requested size; the volume may become larger.
     pub new: Bytes,
-    /// The size the claim had before.
+    /// The size that the claim had before.
     pub old: Bytes,
 }
 

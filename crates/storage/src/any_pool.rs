@@ -1,5 +1,4 @@
-//! Pools of any kind behind one type (type erasure), so that the code they share is in an executable once and
-//! not once a backend.
+//! Type erasure for pools, so that the code that pools share is compiled once and not once for each backend.
 
 use crate::{
     backend::Backend,
@@ -17,7 +16,7 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, Filesystem, Result};
 use std::rc::Rc;
 
-/// A pool that was opened, of whatever kind.
+/// An opened pool of any kind.
 pub(crate) trait Opened {
     fn backend(&self) -> &dyn Backend;
     fn world<'a>(
@@ -55,10 +54,10 @@ impl<K: Kind> Opened for Of<K> {
     }
 }
 
-/// A pool whose kind is told by what it opens.
+/// A pool whose kind shows only when it is opened.
 pub(crate) type AnyPool = Pool<Box<dyn Opened>>;
 
-/// The same pools, told apart by nothing but their names.
+/// Erases the type of the pools; they keep their names and policies.
 pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
     let any = |(at, pool): (usize, &Pool<K::Backend>)| {
         let pools = pools.clone();
@@ -69,14 +68,14 @@ pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
     pools.iter().enumerate().map(any).collect()
 }
 
-/// What a kind of volumes knows without a pool.
+/// The properties and functions of a kind of volume that need no pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Traits {
     pub(crate) has_filesystem: bool,
     pub(crate) hears_of_unmounts: bool,
     pub(crate) owner: fn(&Target) -> Result<Option<VolumeId>>,
     pub(crate) is_in_use: fn(&VolumeId) -> Result<bool>,
-    /// The volume while its pool is missing.
+    /// Makes the world of a volume whose pool is missing.
     pub(crate) world: for<'a> fn(VolumeId, &'a Guard, CallContext) -> Box<dyn World + 'a>,
     pub(crate) answers: fn(&Target) -> Result<bool>,
     pub(crate) shows: fn(&Target, &Mounted, &VolumeReport) -> Result<bool>,

@@ -1,52 +1,55 @@
-//! The storage technology below a volume, as ten small methods.
+//! The storage technology below a volume.
 //!
-//! Every method is idempotent and leaves, when it is cut, what its next call completes. None
-//! needs to know of callouts: the driver calls them under the volume's lock, one step at a time.
+//! Every method is idempotent, and a repeated call completes an interrupted one. Backends need not know of
+//! callouts: the driver calls them under the volume's lock, one step at a time.
 
 use crate::{mark::Mark, observed::Asset};
 use flexvol_host::{Device, DeviceNumber, PoolId, VolumeId, block::probe::Proof, pool::Pool};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
 use std::{fs::File, os::fd::OwnedFd};
 
-/// Which volumes a pool has, and what they are called. Names lead to handles, which stand where only
-/// root reads; everything else that processes may see is called by the id that a handle has.
+/// The volumes of a pool, by name and by id.
+///
+/// A name leads to a handle, which is stored where only root can read. Everything that other processes can see
+/// is named by the id, which is the hash of the handle.
 pub trait Catalog {
-    /// The pool's own id, which its volumes' marks repeat.
+    /// Returns the pool's own id, which the marks of its volumes repeat.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn id(&self) -> Result<PoolId>;
 
-    /// Every volume of the pool.
+    /// Lists the volumes of the pool.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn volume_ids(&self) -> Result<Vec<VolumeId>>;
 
-    /// Binds `name` to `handle` unless it is bound already, and returns what it is bound to: a
-    /// provisioner that repeats itself finds the volume it made before.
+    /// Binds `name` to `handle` unless the name is bound already, and returns the handle that it is bound to.
+    /// So a provisioner that retries finds the volume that it made before.
     ///
     /// # Errors
-    /// When it may not be bound.
+    /// When the name may not be bound.
     fn bind(&self, name: &VolumeName, handle: &Handle) -> Result<Handle>;
 
-    /// What `name` is bound to.
+    /// Returns the handle that `name` is bound to.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>>;
 
     /// Frees `name` if it is bound to `volume`.
     ///
     /// # Errors
-    /// When it may still be bound.
+    /// When the name may still be bound.
     fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()>;
 
-    /// Removes what a [`Backend::create`] that was cut left of a volume that [`Backend::find`] does not find.
-    /// Called under its lock, before its name goes, without which nobody would go on with it.
+    /// Removes what an interrupted [`Backend::create`] left of a volume that [`Backend::find`] does not find.
+    /// Called under the volume's lock and before its name is freed, since without the name no retry would reach
+    /// it.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// When something of it may still be there.
     fn discard(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
@@ -54,90 +57,91 @@ pub trait Catalog {
 
 /// One pool of volumes.
 pub trait Backend: 'static {
-    /// Invalidates cached state. Called immediately after a volume's lock is acquired; until the next
-    /// such call nobody but the caller changes that volume.
+    /// Invalidates cached state. Called immediately after a volume's lock is acquired; until the next such call
+    /// only the caller changes that volume.
     fn invalidate_cache(&self) {}
 
-    /// Makes durable what an earlier call changed of a volume before it died. Called after its lock
-    /// was taken: what is found done may be answered as done.
+    /// Makes durable what an interrupted call may have changed of a volume. Called after the volume's lock is
+    /// acquired, so that a change that is found done may be answered as done.
     ///
     /// # Errors
-    /// When it may not be durable.
+    /// When the change may not be durable.
     fn make_durable(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 
-    /// Which volumes it has.
+    /// Returns the catalog of the pool's volumes.
     fn catalog(&self) -> &dyn Catalog;
 
-    /// The volume with this id.
+    /// Returns the storage of the volume with this id.
     ///
     /// # Errors
-    /// When it cannot be known whether there is one.
+    /// When it is not certain whether there is such a volume.
     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>>;
 
-    /// Allocates the volume and marks it: both or nothing.
+    /// Allocates the volume and marks it, atomically.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
+    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) if there is no space.
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()>;
 
-    /// Replaces the mark, durably. Where there is no room for the word that the volume is being deleted, it may be
-    /// removed at once, if that is one step.
+    /// Replaces the mark durably. If there is no space for a mark that says that the volume is being deleted,
+    /// the volume may be removed at once, provided that is atomic.
     ///
     /// # Errors
     /// When the old mark may still be there.
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
-    /// Grows the storage, never to less than it has.
+    /// Grows the storage; never shrinks it.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room; then
-    /// the volume is as it was.
+    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) if there is no space; the volume is
+    /// unchanged then.
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()>;
 
     /// Removes the volume and its data.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// When the volume may still be there.
     fn destroy(&self, volume: &VolumeId) -> Result<()>;
 
-    /// The largest volume that could be created now with these parameters.
+    /// Returns the size of the largest volume that could be created now with these parameters.
     ///
     /// # Errors
-    /// When the pool cannot be asked.
+    /// When the pool does not answer.
     fn capacity(&self, parameters: &Options) -> Result<Bytes>;
 
-    /// All that the pool is carved from; `None` where that is not known.
+    /// Returns the total size of the pool; `None` if unknown.
     ///
     /// # Errors
-    /// When the pool cannot be asked.
+    /// When the pool does not answer.
     fn size(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 
-    /// What the pool stores of a volume beside its data, where that could become too much.
+    /// Returns the size of what the pool stores for a volume in addition to its data; zero if that never
+    /// matters.
     ///
     /// # Errors
-    /// When the pool cannot be asked.
+    /// When the pool does not answer.
     fn metadata(&self, _: &VolumeId) -> Result<Bytes> {
         Ok(Bytes(0))
     }
 
-    /// How much [`Backend::metadata`] of volumes that were deleted and are kept may be together; `None` while the pool
-    /// has room enough.
+    /// Returns how much [`Backend::metadata`] all kept volumes may have together; `None` while the pool has
+    /// enough space.
     ///
     /// # Errors
-    /// When the pool cannot be asked.
+    /// When the pool does not answer.
     fn max_kept_metadata(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 
-    /// What the pool's volumes were promised as a whole and do not have; `None` where nothing is
-    /// promised that way, or that is not known.
+    /// Returns by how much the pool falls short of what it promised its volumes in total; `None` if nothing is
+    /// promised that way, or it is unknown.
     ///
     /// # Errors
-    /// When the pool cannot be asked.
+    /// When the pool does not answer.
     fn missing(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
@@ -145,49 +149,47 @@ pub trait Backend: 'static {
 
 /// A pool whose volumes are block devices.
 pub trait BlockBackend: Backend {
-    /// What proves that a new volume is blank. Where parts of it may hold what others wrote
-    /// before, [`Backend::create`] leaves its ends zero ([`wipe_ends`](flexvol_host::block::probe::wipe_ends)).
+    /// What must be read to prove that a new volume is blank. If parts of a new volume may hold data of earlier
+    /// users, [`Backend::create`] must zero its ends ([`wipe_ends`](flexvol_host::block::probe::wipe_ends)).
     const PROOF: Proof = Proof::Whole;
 
-    /// Devices stay when nobody uses them, so that [`BlockBackend::unused`] must be told.
+    /// Whether devices stay when they are no longer used, so that [`BlockBackend::unused`] must be called.
     const KEEPS_UNUSED: bool = false;
 
-    /// The volume on a device that may be a volume of this technology; `None` where it is none.
-    /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
+    /// Returns the volume behind a device; `None` if the device is no volume of this technology. Unmounting
+    /// knows only a directory, and must work while the pool is missing.
     ///
-    /// Where a volume is `expected`, no other matters: what cannot be that one need not be asked, and may be a stranger's
-    /// that never answers.
+    /// If a volume is `expected`, only that one matters. Devices that cannot be it need not be queried: they
+    /// may belong to others and never answer.
     ///
     /// # Errors
-    /// When the device cannot be asked.
+    /// When the device does not answer.
     fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>>;
 
-    /// Makes a device answer that was stopped: whoever reads or writes it would wait for ever.
-    /// Asked before a device that was found is used, and before a volume is unmounted, also while
-    /// the pool is missing.
+    /// Resumes a suspended device, whose readers and writers would wait for ever. Called before a device that
+    /// was found is used, and before a volume is unmounted, even while the pool is missing.
     ///
     /// # Errors
-    /// When it may still be stopped.
+    /// When the device may still be suspended.
     fn resume(_device: DeviceNumber) -> Result<()> {
         Ok(())
     }
 
-    /// Whether a device answers now; nobody who only looks reads one that was stopped.
+    /// Whether a device answers now. Code that only inspects must not read a suspended one.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn answers(_device: DeviceNumber) -> Result<bool> {
         Ok(true)
     }
 
-    /// The volume's block device, if it has one. `hint` is the minor number it had last.
+    /// Returns the volume's block device, if it has one. `hint` is the minor number that it had last.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>>;
 
-    /// The volume's bytes, for looking at them while it has no block device; `None` where there is
-    /// no other way to them.
+    /// Opens the volume's bytes for inspection while it has no block device; `None` if that is impossible.
     ///
     /// # Errors
     /// When they cannot be opened.
@@ -195,57 +197,56 @@ pub trait BlockBackend: Backend {
         Ok(None)
     }
 
-    /// The volume's block device, made if it has none; the kernel sees all of its size afterwards.
+    /// Returns the volume's block device, making it if necessary. The kernel sees its whole size afterwards.
     ///
     /// # Errors
     /// When there is no such device afterwards.
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device>;
 
-    /// Lets an unused block device go; one that goes with its last user needs no more than that.
+    /// Releases an unused block device. One that disappears with its last user needs only to be closed.
     ///
     /// # Errors
-    /// When it is still there.
+    /// When the device is still there.
     fn unmap(&self, device: Device) -> Result<()> {
         drop(device);
         Ok(())
     }
 
-    /// A volume, of this pool or another, was unmounted from a directory and may be unused now;
-    /// its lock is held. What cannot be done is logged: the volume is unmounted all the same.
+    /// Called after a volume of this pool or another was unmounted from a directory and may be unused now; its
+    /// lock is held. Errors are only logged, since the volume is unmounted in any case.
     fn unused(&self, _volume: &VolumeId, _hint: Option<u32>) {}
 }
 
 /// A pool whose volumes are directories of a file system that is mounted on this node.
 ///
-/// [`Backend::find`] reports a volume's limit as its size; where nothing limits it, that of the
-/// whole file system. It finds a volume until its removal is complete, and the marks it keeps are
-/// [`State::Ready`](crate::mark::State::Ready) from the beginning, with no file system in them.
+/// [`Backend::find`] reports a volume's limit as its size, or the size of the whole file system if there is no
+/// limit. It finds a volume until its removal is complete. Its marks are
+/// [`State::Ready`](crate::mark::State::Ready) from the beginning and name no file system.
 pub trait DirectoryBackend: Backend {
-    /// Kubelet must call `expandfs` when a claim has grown, which is when the limit is raised.
-    /// Without it, stock Kubernetes tells the driver nothing of a growth.
+    /// Whether kubelet must call `expandfs` when a claim has grown, which raises the limit. Without it, stock
+    /// Kubernetes never tells the driver of a growth.
     const REQUIRES_FS_RESIZE: bool = true;
 
-    /// The root directory of the volume, open for reading. It is what pods see; its name, the
-    /// last one of its path in its file system, is the volume's id, by which the volume is
-    /// recognised where it is mounted.
+    /// Opens the volume's root directory for reading, which is what pods see. The last component of its path in
+    /// its file system must be the volume's id, by which a mount of it is recognised.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it cannot be opened.
     fn open(&self, volume: &VolumeId) -> Result<OwnedFd>;
 
-    /// The outermost directory that goes with the volume, open for reading: whoever has mounted any part
-    /// of it uses the volume. By default that of [`DirectoryBackend::open`].
+    /// Opens the outermost directory that belongs to the volume for reading: a mount of any part of it is a use
+    /// of the volume. By default the same as [`DirectoryBackend::open`].
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it cannot be opened.
     fn outermost(&self, volume: &VolumeId) -> Result<OwnedFd> {
         self.open(volume)
     }
 
-    /// Sees that the volume is limited as it should be, before a pod gets it. By default nothing.
+    /// Ensures that the volume has its limit, before a pod gets it. By default nothing.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// When the limit cannot be set.
     fn restore(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }

@@ -27,13 +27,13 @@ use world::BlockWorld;
 #[derive(Clone, Copy, Debug)]
 pub struct Block<B>(PhantomData<B>);
 
-/// A driver for block volumes: gives a [`BlockBackend`] every callout, crash-safe.
+/// A driver for block volumes: implements every callout crash-safely on top of a [`BlockBackend`].
 #[derive(Clone, Copy, Debug)]
 pub struct BlockDriver<B>(PhantomData<B>);
 
 impl<B: BlockBackend> BlockDriver<B> {
-    /// What such a driver tells kubelet: each volume has a file system of its own, for kubelet to
-    /// relabel, to measure, to give to an fsGroup and to have grown.
+    /// Returns the capabilities of such a driver. Each volume has a file system of its own, so kubelet may
+    /// relabel it, measure it, give it to an fsGroup and have it grown.
     #[must_use]
     pub fn capabilities(attach: bool) -> Capabilities {
         Capabilities {
@@ -46,14 +46,13 @@ impl<B: BlockBackend> BlockDriver<B> {
         }
     }
 
-    /// A driver over these pools.
+    /// Makes a driver for these pools.
     #[must_use]
     pub fn over(pools: Vec<Pool<B>>, settings: Settings) -> VolumeDriver {
         VolumeDriver::over::<Block<B>>(&pools.into(), settings)
     }
 
-    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
-    /// pool and not before.
+    /// Makes a driver for one pool, with default settings. `open` is called only when a callout needs the pool.
     #[must_use]
     pub fn with_pool(open: impl Fn() -> Result<B> + 'static) -> VolumeDriver {
         let pool = Pool::new("default", Policy::default(), open);
@@ -78,7 +77,7 @@ impl<B: BlockBackend> Kind for Block<B> {
 
     fn is_in_use(volume: &VolumeId) -> Result<bool> {
         let devices = DeviceNumber::all()?;
-        // One that does not answer is no device of a volume, as far as its name tells.
+        // A device that cannot be queried does not count as the volume's.
         let is_of_volume =
             |device| matches!(B::owner(device, Some(volume)), Ok(Some(owner)) if owner == *volume);
         Ok(devices.into_iter().any(is_of_volume))

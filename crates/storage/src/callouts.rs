@@ -1,4 +1,4 @@
-//! Every callout, for volumes that live on this node.
+//! All callouts, for volumes that live on this node.
 
 use crate::{
     decide::with_least,
@@ -18,7 +18,7 @@ use flexvol_sdk::{
 use serde::Deserialize;
 use std::path::Path;
 
-/// The parameters of a StorageClass, as `provision` and `capacity` get them.
+/// The parameters of a StorageClass that `provision` and `capacity` read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Parameters {
@@ -36,7 +36,7 @@ impl VolumeDriver {
     ) -> Result<Reached> {
         let (found, lock) = self.hold(found)?;
         let reached = goal(&found).and_then(|goal| found.reach(&lock, context, &goal));
-        // Whoever holds a volume that the named pool lacks has asked all pools for it.
+        // If the named pool lacked the volume, `hold` has searched all pools for it.
         reached.inspect_err(|error| retire_unused(lock, error, found.backend(), &found.id))
     }
 
@@ -107,9 +107,9 @@ impl VolumeDriver {
         }
     }
 
-    /// Only callers that were told otherwise by `init` get here without it. "Not supported" they would
-    /// remember, and format and mount devices themselves until they are restarted. What they have
-    /// they may let go.
+    /// Fails if the driver is not configured to attach. Only callers that got another answer from `init` make
+    /// these callouts. They would remember "Not supported", and format and mount devices themselves until they
+    /// are restarted. Detaching is still allowed.
     fn expect_attaching(&self) -> Result<()> {
         if self.settings.attach {
             return Ok(());
@@ -121,8 +121,8 @@ impl VolumeDriver {
     }
 }
 
-/// Checks a requested size, and what the storage grows to for it, against the pool's `largest`. A volume that already has
-/// that size passes, even if the limit was lowered since.
+/// Checks the requested size, and the size that the storage gets for it, against the pool's `largest`. A volume
+/// that already has that size passes, even if the limit was lowered since.
 fn admit_growth(found: &Found, asked: Bytes) -> Result<Bytes> {
     let size = settings::in_mebibytes(asked)?;
     if found.policy.largest.is_none() {
@@ -164,7 +164,7 @@ impl Driver for VolumeDriver {
 
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
         self.expect_attaching()?;
-        // The pod is not known yet; `mount` asks whose volume it is before a pod sees it.
+        // The pod is not known yet; `mount` checks the namespace before a pod sees the volume.
         let requester = |policy: &Policy| match policy.namespaces {
             Namespaces::Any => Requester::Anybody,
             Namespaces::Claim => Requester::Node,
@@ -257,8 +257,8 @@ impl Driver for VolumeDriver {
     fn delete(&self, volume: &Volume) -> Answer<()> {
         let options = match &volume.claim_namespace {
             None => volume.options.parse()?,
-            // Told as `provision` was, whose answer was lost: these are the parameters of a class. No volume
-            // was made for those that `provision` refuses, nor in a pool that there is not.
+            // The answer of `provision` was lost, so these are the parameters of the class. `provision` makes
+            // no volume for parameters that it refuses, nor in an unknown pool.
             Some(_) => VolumeOptions {
                 handle: None,
                 pool: volume
@@ -301,7 +301,7 @@ impl Driver for VolumeDriver {
                 .backend()
                 .find(&found.id)?
                 .and_then(|asset| asset.mark);
-            // `provision` has refused the name, and has made nothing.
+            // `provision` refused this name, so it made nothing to delete.
             if mark.is_some_and(|mark| mark.namespace.as_ref() != Some(namespace)) {
                 return Ok(self.expect_known_pools()?);
             }

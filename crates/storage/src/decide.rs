@@ -1,12 +1,12 @@
-//! The heart: what is the next step from here to there?
+//! The decision which step comes next on the way to a goal.
 //!
-//! [`decide`] is pure. It sees one moment of one volume and names *one* step, or says that the
-//! goal is reached, or refuses. A list of steps would be stale after its first one; with one
-//! step at a time, "the normal way" and "the retry after a cut" are the same way. `Reached` is
-//! the only source of a Success, and it rests on what was measured.
+//! [`decide`] is pure. It sees one moment of one volume and names *one* step, or says that the goal is reached,
+//! or refuses. A list of steps would be stale after its first one. With one step at a time, the normal path and
+//! the retry after a crash are the same path. `Reached` is the only source of a Success, and it rests on
+//! measurements.
 //!
-//! It is one file, however long: what a goal leads to rests on what was asked before, so that whoever
-//! changes one answer has to see all of them.
+//! This file is long on purpose: later answers rest on earlier checks, so a change of one must be seen beside
+//! all others.
 
 use crate::{
     mark::{Mark, State},
@@ -17,38 +17,37 @@ use flexvol_host::{clock::Moment, fs::grow, superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use std::{borrow::Cow, time::Duration};
 
-/// One thing to do. Each is idempotent, and cutting it anywhere leaves a state that
-/// [`decide`] knows.
+/// One change. Each is idempotent, and interrupting it anywhere leaves a state that [`decide`] handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Allocate the storage, marked blank; all or nothing.
+    /// Allocate the storage, marked blank, atomically.
     Create {
         /// Its size.
         size: Bytes,
     },
     /// Replace the mark.
     Mark(Mark),
-    /// Make the block device, and make the kernel see its whole size.
+    /// Make the block device, with the storage's whole size.
     Map,
-    /// Let the block device go.
+    /// Release the block device.
     Unmap,
-    /// Under an exclusive claim: prove it blank (unless we began to format it before), mark it
-    /// `Formatting`, make the file system, look at it, mount it where nobody sees it, mark it `Ready`.
+    /// Under an exclusive claim: prove the device blank (unless it was marked `Formatting` before), mark it
+    /// `Formatting`, make the file system, inspect it, mount it where nobody sees it, mark it `Ready`.
     Format(Filesystem),
     /// Grow the storage, and the device if there is one.
     GrowStorage {
         /// Its new size.
         to: Bytes,
     },
-    /// Grow the file system to its device, or complete a growth that was cut, then clear the
-    /// mark's `growing`.
+    /// Grow the file system to the size of its device, or complete an interrupted growth, then clear the mark's
+    /// `growing`.
     GrowFilesystem,
-    /// Mount it on the directory.
+    /// Mount the file system on the directory.
     Mount {
-        /// The mount allows no writing; the file system below it does.
+        /// The mount is read-only; the file system below it is not.
         read_only: bool,
     },
-    /// Change what the mount on the directory allows.
+    /// Make the mount on the directory read-only or writable.
     SetReadOnly(bool),
     /// Unmount the topmost mount of the directory.
     Unmount,
@@ -76,10 +75,10 @@ impl Step {
     }
 }
 
-/// What [`decide`] says.
+/// The decision of [`decide`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Do this, then observe again.
+    /// Do this step, then observe again.
     Do(Step),
     /// The goal is reached.
     Reached,
@@ -91,13 +90,13 @@ fn refuse(kind: ErrorKind, why: impl Into<Cow<'static, str>>) -> Next {
     Next::Refuse(kind, why.into())
 }
 
-/// The next step from `seen` to `goal`.
+/// Returns the next step from `seen` to `goal`.
 #[must_use]
 pub fn decide(seen: &Observed, goal: &Goal) -> Next {
     let Some(asset) = &seen.asset else {
         return without_asset(seen, goal);
     };
-    // Whatever is mounted there is unmounted, whether or not the mark can be read.
+    // Unmounting works even if the mark cannot be read.
     if *goal == Goal::Unmounted {
         return unmounted(seen);
     }
@@ -126,7 +125,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
         Goal::Deleted { now, keep } if mark.state == State::Ready || keep.is_none() => {
             unused(seen).unwrap_or_else(|| deleted(mark, now, *keep))
         }
-        // Nobody has written to it.
+        // A blank volume has no data, so it is not kept.
         Goal::Deleted { .. } | Goal::Gone => unused(seen).unwrap_or_else(|| removed(mark)),
         Goal::Restored if mark.deleted.is_some() => Next::Do(Step::Mark(mark.with_deleted(None))),
         Goal::Restored => Next::Reached,
@@ -169,10 +168,10 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
 fn without_asset(seen: &Observed, goal: &Goal) -> Next {
     match goal {
         Goal::Provisioned { size } => Next::Do(Step::Create { size: *size }),
-        // It may be in a pool that only the lost configuration names.
+        // The volume may be in a pool that only the lost configuration names.
         Goal::Deleted { keep: None, .. } => refuse(ErrorKind::Configuration, LOST),
         Goal::Deleted { .. } | Goal::Gone => Next::Reached,
-        // The image may have been deleted under a mount, or its disk be missing.
+        // The image may have been deleted while it was mounted, or its disk may be missing.
         Goal::Unmounted => unmounted(seen),
         Goal::Mounted { .. } | Goal::StorageGrown { .. } | Goal::Grown { .. } | Goal::Restored => {
             refuse(
@@ -197,20 +196,20 @@ fn unmounted(seen: &Observed) -> Next {
     }
 }
 
-/// What is missing until nobody can use the volume; `None` if nothing.
+/// The step or refusal that is needed before nobody can use the volume; `None` if it is unused.
 fn unused(seen: &Observed) -> Option<Next> {
     Some(match &seen.device {
         Some(device) if device.in_use => refuse(
             ErrorKind::Busy,
             "the volume is still mounted; delete the pods that use it first",
         ),
-        // Before the mark: where somebody has the device open, the volume stays one.
+        // Unmap before marking: if the device is open elsewhere, the volume must stay one.
         Some(_) => Next::Do(Step::Unmap),
         None => return None,
     })
 }
 
-/// Whoever repeats the call ends nothing that was promised when it was first made.
+/// Marks the volume deleted. A repeated call does not shorten the time that was set by the first one.
 fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
     match (mark.deleted, keep) {
         (Some(_), _) => Next::Reached,
@@ -223,7 +222,7 @@ fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
     }
 }
 
-/// What is said to whoever deletes a volume while nobody knows what is configured.
+/// Message for deletions while the configuration is lost.
 pub(crate) const LOST: &str = "the driver's configuration is missing or empty, so it is not known in which pools its volumes are and how long a deleted one is kept; put it back on the node, with `flexvol install --config`";
 
 fn removed(mark: &Mark) -> Next {
@@ -248,8 +247,8 @@ fn permitted(mark: &Mark, requester: &Requester) -> Option<Next> {
     }
 }
 
-/// What a volume was made for it gets, whoever mounts it first: another file system would lock its
-/// owner out. Where that was left open, somebody who may be no owner of it has no choice.
+/// Refuses a mount that asks for another file system than the volume was made for, which would lock its owner
+/// out. If that was left open, a requester who may not be the owner has no choice either.
 fn fitting(
     mark: &Mark,
     asked: Option<Filesystem>,
@@ -303,7 +302,7 @@ fn mounted(
     if mark.state < State::Ready {
         return formatted(device, asset, mark, filesystem);
     }
-    // A growth would fail of it and say less.
+    // Checked before growth, whose error would say less.
     if seen.takes_no_writes && !read_only {
         return refuse(
             ErrorKind::Storage,
@@ -318,7 +317,7 @@ fn mounted(
     match seen.target {
         TargetState::Ours { read_only: is } if is == read_only => Next::Reached,
         TargetState::Ours { .. } => Next::Do(Step::SetReadOnly(read_only)),
-        // Pods get mounts of their own, so nobody misses the one of the node.
+        // Pods have mounts of their own, so the one on the node's directory is not needed.
         TargetState::Duplicate => Next::Reached,
         _ => Next::Do(Step::Mount { read_only }),
     }
@@ -356,7 +355,7 @@ fn grown(
     if asset.size >= to && complete.is_none() {
         return Next::Reached;
     }
-    // A refusal of what is on the device comes before any growth of it.
+    // Refuse because of the device's content before growing anything.
     if let Some(refusal @ Next::Refuse(..)) = complete {
         return refusal;
     }
@@ -370,7 +369,7 @@ fn grown(
             ),
         );
     }
-    // Reading grows nothing, and there may be nothing to grow.
+    // Before the check for pods: reading grows nothing, and there may be nothing to grow.
     if device.content == Content::NotRead {
         return Next::Do(Step::Map);
     }
@@ -392,7 +391,7 @@ fn grown(
     Next::Do(Step::GrowStorage { to })
 }
 
-/// What storage that is to grow to this size grows to: more where the kernel resizes its file system to no less.
+/// Raises a requested size to the smallest to which the kernel resizes this volume's file system.
 pub(crate) fn with_least(asset: &Asset, mark: &Mark, to: Bytes) -> Bytes {
     match mark.format {
         Some(format) if asset.size < to => to.max(grow::least(format.filesystem)),
@@ -408,21 +407,21 @@ fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next
         };
     }
     let to = with_least(asset, mark, to);
-    // The file system is not looked at here, so the mark asks the next mount to do it.
+    // The file system is not read here, so the mark makes the next mount grow it.
     if mark.state == State::Ready && mark.growing < Some(to) {
         return Next::Do(Step::Mark(mark.with_growing(Some(to))));
     }
     Next::Do(Step::GrowStorage { to })
 }
 
-/// The device, once the kernel sees all of the storage.
+/// Returns the device, if the kernel sees all of the storage.
 fn whole_device<'a>(seen: &'a Observed, asset: &Asset) -> Option<&'a DeviceState> {
     seen.device
         .as_ref()
         .filter(|device| device.size >= asset.size)
 }
 
-/// What is missing until the file system of a ready volume spans its device; `None` if nothing.
+/// The step or refusal that is needed before a ready volume's file system spans its device; `None` if it does.
 fn whole_filesystem(device: &DeviceState, asset: &Asset, mark: &Mark) -> Option<Next> {
     match &device.content {
         Content::NotRead => Some(Next::Do(Step::Map)),
@@ -442,8 +441,8 @@ fn whole_filesystem(device: &DeviceState, asset: &Asset, mark: &Mark) -> Option<
             ),
         )),
         Content::Truncated { size } => Some(lost_end(*size, device, asset)),
-        // Re-issued also at the full size while the mark says that a growth was begun: XFS cut
-        // in the middle has old secondary super blocks that nothing else repairs.
+        // Repeated even at full size while the mark says that a growth was begun: an interrupted growth of XFS
+        // leaves old secondary superblocks, which nothing else repairs.
         Content::Ours { size, slack } => (mark.growing.is_some()
             || device.size.saturating_sub(*size) > *slack)
             .then_some(Next::Do(Step::GrowFilesystem)),
@@ -457,12 +456,12 @@ fn lost_end(had: Bytes, device: &DeviceState, asset: &Asset) -> Next {
     )
 }
 
-/// What is said of a volume that has less than it had.
+/// Message for a volume that lost its end.
 pub(crate) fn truncated(had: Bytes, now: Bytes) -> String {
     format!("the volume had {had} and has only {now} now; restore its full size")
 }
 
-/// What is said of a volume whose device fails.
+/// Message for a volume whose device fails.
 pub(crate) const UNREADABLE: &str =
     "the volume's device cannot be read; look into the kernel's log on the node";
 

@@ -27,18 +27,17 @@ use world::DirectoryWorld;
 #[derive(Clone, Copy, Debug)]
 pub struct Directory<B>(PhantomData<B>);
 
-/// A driver for volumes that are directories: gives a [`DirectoryBackend`] every callout,
-/// crash-safe.
+/// A driver for directory volumes: implements every callout crash-safely on top of a [`DirectoryBackend`].
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryDriver<B>(PhantomData<B>);
 
 impl<B: DirectoryBackend> DirectoryDriver<B> {
-    /// What such a driver tells kubelet.
+    /// Returns the capabilities of such a driver.
     ///
-    /// A directory shares its file system with others, so nothing is relabelled for SELinux (a
-    /// backend whose files have labels of their own can say otherwise), the
-    /// numbers of the file system are not the volume's, and kubelet is not to go through all
-    /// files for an fsGroup: the driver gives the root to the group when it mounts.
+    /// A directory shares its file system with others. So files are not relabelled for SELinux (a backend whose
+    /// files have labels of their own can change that), and `statfs` does not describe the volume. Kubelet must
+    /// not walk all files for an fsGroup either: the driver gives the root directory to the group when it
+    /// mounts.
     #[must_use]
     pub fn capabilities() -> Capabilities {
         Capabilities {
@@ -51,14 +50,13 @@ impl<B: DirectoryBackend> DirectoryDriver<B> {
         }
     }
 
-    /// A driver over these pools.
+    /// Makes a driver for these pools.
     #[must_use]
     pub fn over(pools: Vec<Pool<B>>, settings: Settings) -> VolumeDriver {
         VolumeDriver::over::<Directory<B>>(&pools.into(), settings)
     }
 
-    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
-    /// pool and not before.
+    /// Makes a driver for one pool, with default settings. `open` is called only when a callout needs the pool.
     #[must_use]
     pub fn with_pool(open: impl Fn() -> Result<B> + 'static) -> VolumeDriver {
         let pool = Pool::new("default", Policy::default(), open);

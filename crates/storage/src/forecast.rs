@@ -1,5 +1,5 @@
-//! What would happen, without doing it: [`decide`] asked again and again, with each step taken
-//! for done.
+//! Predicts the steps to a goal without doing them: calls [`decide`] repeatedly, assuming that each step
+//! succeeds.
 
 use crate::{
     decide::{Next, Step, decide},
@@ -10,24 +10,24 @@ use crate::{
 use flexvol_host::Uuid;
 use flexvol_sdk::{Bytes, ErrorKind};
 
-/// Where a forecast begins.
+/// The starting point of a forecast.
 #[derive(Clone, Debug)]
 pub(crate) struct Prospect {
-    /// The volume as it is.
+    /// The volume's present state.
     pub seen: Observed,
-    /// What its device will show once there is one.
+    /// The content that the device will show once it exists.
     pub content: Content,
-    /// What the pool has to give; `None` where that is not known.
+    /// The free space of the pool; `None` if unknown.
     pub available: Option<Bytes>,
 }
 
-/// The steps to a goal, as far as they can be told beforehand.
+/// The steps to a goal, as far as they can be predicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Forecast {
-    /// What would be done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// And what then.
+    /// What follows the last step.
     pub end: Ending,
 }
 
@@ -36,9 +36,9 @@ pub struct Forecast {
 pub enum Ending {
     /// The goal is reached.
     Reached,
-    /// It is refused.
+    /// The goal is refused.
     Refused(ErrorKind, String),
-    /// It depends on what is found then.
+    /// The rest depends on what the steps find.
     Open,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn forecast(mut prospect: Prospect, goal: &Goal) -> Forecast {
         }
         let before = prospect.seen.clone();
         let known = prospect.take(&step);
-        // Mapping what is mapped shows nothing new: something must be read first.
+        // Mapping a mapped device changes nothing: the content must be read before one can go on.
         if !known || prospect.seen == before {
             break;
         }
@@ -101,7 +101,7 @@ impl Prospect {
             .then(|| format!("the volume needs {wanted} more and the pool has {available} to give"))
     }
 
-    /// Takes a step for done; false where its outcome is not known beforehand.
+    /// Applies a step as if it had succeeded; returns false if its outcome cannot be predicted.
     fn take(&mut self, step: &Step) -> bool {
         let Some(asset) = &mut self.seen.asset else {
             return false;
@@ -114,7 +114,7 @@ impl Prospect {
                     .as_ref()
                     .is_some_and(|mark| mark.state < State::Ready);
                 let content = match &self.content {
-                    // Where it proves otherwise, `Format` refuses.
+                    // If the device proves not to be blank, `Format` refuses.
                     Content::NotRead if blank => Content::Blank,
                     known => known.clone(),
                 };

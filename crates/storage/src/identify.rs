@@ -1,7 +1,7 @@
-//! Which volume is meant?
+//! Identifies the volume that a callout is about.
 //!
-//! A handle in the options tells it. A name alone does so only where that is allowed, and a
-//! directory where nothing else is told: after a kubelet restart there are no options.
+//! A handle in the options identifies it. Otherwise a name does, where that is allowed, or else the directory:
+//! after a restart of kubelet there are no options.
 
 use crate::{
     any_pool::{AnyPool, Opened},
@@ -24,18 +24,18 @@ use flexvol_sdk::{Error, ErrorKind, Filesystem, Handle, Result, Volume, VolumeNa
 use serde::Deserialize;
 use std::{iter, path::Path};
 
-/// The identity that stands in for a device node in attach mode. Numbers of devices are used
-/// again, and kubelet opens later what it recorded; this path names one volume for ever.
+/// Directory of the paths that stand for device nodes in attach mode. Device numbers are reused, and kubelet
+/// opens a recorded path later; such a path names one volume for ever.
 const IDENTITY_DIR: &str = "/run/flexvol/volumes";
 
-/// How many times a mount is looked at before it is treated as no volume of ours: another call may be mounting.
+/// How many times a mount is looked at before it is treated as foreign: another call may be mounting.
 const LOOKS: usize = 3;
 
 /// What is mounted on a directory.
 pub(crate) enum Occupant {
     Nothing,
     Volume(VolumeId),
-    /// A volume's btrfs that has none of the volume's devices any more.
+    /// A btrfs of a volume, on other devices than the volume's.
     Moved(VolumeId, Uuid),
     SomethingElse,
 }
@@ -49,14 +49,14 @@ pub(crate) struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// The volume whose handle they have. From here on it is called by its id.
+    /// Returns the id of the volume whose handle is in the options. Later code uses only the id.
     pub(crate) fn volume(&self) -> Result<Option<VolumeId>> {
         let handle = self.handle.as_deref().map(Handle::parse).transpose()?;
         Ok(handle.as_ref().map(VolumeId::of))
     }
 }
 
-/// A volume that was identified, and the pool it is in.
+/// An identified volume, and its pool.
 pub(crate) struct Found {
     pub(crate) id: VolumeId,
     pub(crate) opened: Box<dyn Opened>,
@@ -76,7 +76,7 @@ impl Found {
         Ok(lock)
     }
 
-    /// Brings the volume to `goal`; the caller holds its lock.
+    /// Brings the volume to `goal`. The caller holds its lock.
     pub(crate) fn reach(&self, lock: &Guard, context: CallContext, goal: &Goal) -> Result<Reached> {
         let mut world = self.opened.world(self.id, lock, context);
         reconcile(world.as_mut(), goal)
@@ -101,9 +101,8 @@ impl VolumeDriver {
         }
     }
 
-    /// Finds the pool of a volume of which only the id is known, as after a kubelet restart.
-    /// Another pool may have a copy, whose mark names the pool it came from, or something that is
-    /// no volume.
+    /// Finds the pool of a volume of which only the id is known, as after a restart of kubelet. Other pools may
+    /// hold a copy, whose mark names the pool it came from, or something that is no volume.
     pub(crate) fn search(&self, id: VolumeId) -> Result<Option<Found>> {
         let (mut copy, mut unavailable) = (None, None);
         for pool in &self.pools {
@@ -126,8 +125,7 @@ impl VolumeDriver {
         }
     }
 
-    /// Locks a volume, in whichever pool it is. Pools are renamed and moved to other disks, and what is
-    /// not in the pool that is named is not gone.
+    /// Locks a volume and finds it in any pool, since pools can be renamed and moved to other disks.
     pub(crate) fn hold(&self, found: Found) -> Result<(Found, Guard)> {
         let lock = found.lock()?;
         if found.backend().find(&found.id)?.is_none()
@@ -139,8 +137,8 @@ impl VolumeDriver {
         Ok((found, lock))
     }
 
-    /// Fails where a volume that no pool has is on this node all the same, as when its pool was taken
-    /// out of the configuration.
+    /// Fails if a volume that no pool has is in use on this node, as when its pool was removed from the
+    /// configuration.
     pub(crate) fn expect_no_traces(&self, volume: &VolumeId) -> Result<()> {
         for driver in iter::once(self).chain(&self.others) {
             if (driver.traits.is_in_use)(volume)? {
@@ -153,7 +151,7 @@ impl VolumeDriver {
         Ok(())
     }
 
-    /// Fails while nobody knows which pools are configured: what is not in those of the defaults is not gone.
+    /// Fails while the configuration is lost: a volume that the default pools lack may still exist.
     pub(crate) fn expect_known_pools(&self) -> Result<()> {
         let is_lost = |pool: &AnyPool| pool.policy().keep_deleted.is_none();
         match self.pools.iter().any(is_lost) {
@@ -162,8 +160,8 @@ impl VolumeDriver {
         }
     }
 
-    /// Fails where the name is that of a volume in another pool than the one that was named: names are
-    /// a pool's own, so it is perhaps another volume.
+    /// Fails if another pool than the named one has a volume of this name. Names belong to a pool, so that may
+    /// be another volume.
     pub(crate) fn expect_nowhere(&self, name: &VolumeName, pool: &str) -> Result<()> {
         match self.search_name(name)? {
             None => Ok(()),
@@ -175,7 +173,7 @@ impl VolumeDriver {
         }
     }
 
-    /// The volume that the options, or a name where that is allowed, or the directory tells.
+    /// Returns the volume that the options identify, or its name where that is allowed, or the directory.
     pub(crate) fn identify(&self, volume: &Volume, dir: Option<&Path>) -> Result<Found> {
         volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
@@ -207,7 +205,7 @@ impl VolumeDriver {
         }
     }
 
-    /// The volume of this driver that is mounted on a directory.
+    /// Returns the volume of this driver that is mounted on a directory.
     pub(crate) fn owner(&self, dir: &Path) -> Result<Option<VolumeId>> {
         match Target::open(dir)? {
             Some(target) => (self.traits.owner)(&target),
@@ -215,8 +213,8 @@ impl VolumeDriver {
         }
     }
 
-    /// What is mounted on a directory, as it is at one moment. Nothing is locked, so another call
-    /// may mount a volume between one look that finds none and the next that finds a mount.
+    /// Returns what is mounted on a directory. There is no lock, so another call may mount a volume after the
+    /// look for volumes and before the look for mounts; hence several looks.
     pub(crate) fn occupant(&self, dir: &Path) -> Result<Occupant> {
         for _ in 0..LOOKS {
             let Some(target) = Target::open(dir)? else {
@@ -237,8 +235,8 @@ impl VolumeDriver {
         Ok(Occupant::SomethingElse)
     }
 
-    /// The volume that was formatted with a btrfs of that UUID. Whoever has devices in a pod moves it to
-    /// others (`btrfs device add` and `remove`), and it has no other identity then.
+    /// Returns the volume that was formatted with a btrfs of this UUID. A user with devices in a pod can move
+    /// it to them (`btrfs device add` and `remove`); then the UUID is all that identifies it.
     fn formatted(&self, uuid: Uuid) -> Option<VolumeId> {
         let filesystem = Filesystem::Btrfs;
         let format = Some(Format { filesystem, uuid });
@@ -249,7 +247,7 @@ impl VolumeDriver {
             let mark = |volume| backend.find(volume).ok()??.mark;
             volumes.iter().filter_map(mark).collect::<Vec<_>>()
         });
-        // A copy has the mark of the original.
+        // A copy has the original's mark.
         marks
             .find(|mark| mark.format == format)
             .map(|mark| VolumeId::of(&mark.handle))
@@ -270,15 +268,14 @@ impl VolumeDriver {
             .transpose()
     }
 
-    /// Finds the volume of a name in whichever pool it is. That there is none is known only if every
-    /// pool was looked into.
+    /// Finds a volume by name in any pool. Answers `None` only if every pool could be searched.
     pub(crate) fn search_name(&self, name: &VolumeName) -> Result<Option<Found>> {
         let (mut named, mut unavailable): (Option<Found>, _) = (None, None);
         for pool in &self.pools {
             match (self.by_name(name, Some(pool.name())), &named) {
                 (Ok(None), _) => {}
                 (Ok(found), None) => named = found,
-                // One of them is a copy.
+                // One of the two is a copy.
                 (Ok(Some(found)), Some(before)) if found.id == before.id => {
                     return self.search(found.id);
                 }
@@ -297,12 +294,13 @@ impl VolumeDriver {
         }
     }
 
-    /// What attach and its companions answer; they run where nothing of the node can be seen.
+    /// Returns the device for `attach` and its companions, which run where nothing of the node can be seen.
     pub(crate) fn identity(&self, volume: &Volume) -> Result<String> {
         volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
         match (options.volume()?, &volume.name) {
-            // It reaches the node's status, and Kubernetes' logs.
+            // This text ends up in the node's status and in Kubernetes' logs, so it has the id instead of the
+            // handle.
             (Some(id), _) => Ok(format!("{IDENTITY_DIR}/{id}")),
             (None, Some(name)) if self.allows(name) => Ok(format!("{IDENTITY_DIR}/{name}")),
             _ => Err(Error::new(
@@ -313,7 +311,8 @@ impl VolumeDriver {
     }
 }
 
-/// Which other pools there are is nothing to tell the author of a pod.
+/// Returns the pool of this name. The names of other pools go only into the log, since authors of pods need not
+/// know them.
 pub(crate) fn named<'a, B>(pools: &'a [Pool<B>], name: Option<&str>) -> Result<&'a Pool<B>> {
     let unknown = |kind, message: String| {
         let names: Vec<_> = pools.iter().map(Pool::name).collect();

@@ -1,8 +1,7 @@
-//! What people ask about a driver's pools and volumes; no callout needs it.
+//! Read access to a driver's pools and volumes, for commands; no callout needs it.
 //!
-//! Nothing here takes a volume's lock, attaches, mounts or writes: a volume that a callout works on
-//! at this moment is shown as it is at this moment. What a pool has to give may be asked under its own
-//! lock.
+//! Nothing here takes a volume's lock, attaches, mounts or writes. If a callout is working on a volume, its
+//! present state is shown. Reading a pool's free space may take the pool's own lock.
 
 pub(crate) mod block;
 pub(crate) mod directory;
@@ -24,32 +23,32 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use std::path::{Path, PathBuf};
 
-/// One pool, as it is now.
+/// The present state of one pool.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PoolReport {
-    /// Its name in the configuration.
+    /// The pool's name in the configuration.
     pub name: String,
-    /// What can still be provisioned, or why the pool cannot be used.
+    /// The free space for new volumes, or why the pool cannot be used.
     pub available: Result<Bytes>,
 }
 
-/// How people name a volume.
+/// The ways in which users name a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// By its handle.
     Handle(Handle),
-    /// By its persistent volume.
+    /// By the name of its persistent volume.
     Name(VolumeName),
-    /// By a directory it is, or was to be, mounted on.
+    /// By a directory on which it is, or was to be, mounted.
     Directory(PathBuf),
 }
 
 impl Subject {
-    /// What is not a handle and has no slash is a name.
+    /// Parses a handle, a path (any text with a slash) or a name.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what is none of the three.
+    /// [`ErrorKind::Invalid`] for text that is none of them.
     pub fn parse(text: &str) -> Result<Self> {
         if let Ok(handle) = Handle::parse(text) {
             return Ok(Subject::Handle(handle));
@@ -61,45 +60,45 @@ impl Subject {
     }
 }
 
-/// One volume, what stands in its way and what would happen to it.
+/// One volume, what blocks it, and what would happen to it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The volume.
     pub volume: VolumeReport,
-    /// What is at the directory, if one was named.
+    /// The state of the directory, if one was named.
     pub target: Option<TargetState>,
-    /// Who has the volume's lock.
+    /// The holder of the volume's lock.
     pub locked_by: Option<lock::Holder>,
-    /// What its pool has to give.
+    /// The free space of its pool.
     pub available: Result<Bytes>,
     /// What a mount would do.
     pub mount: Forecast,
-    /// The size asked for; without one, the largest that the volume remembers.
+    /// The requested size; by default the largest that the volume's mark or storage remembers.
     pub grow_to: Bytes,
     /// What a growth to that size would do.
     pub grow: Forecast,
 }
 
-/// What can be asked about a driver, whatever its backend.
+/// Read access to the pools and volumes of a driver, whatever its backend.
 pub trait Inventory {
-    /// Every pool of the configuration, also those that cannot be used now.
+    /// Lists all configured pools, including those that cannot be used now.
     fn pools(&self) -> Vec<PoolReport>;
 
-    /// Every volume of one pool, those with a name first and in order; one that cannot be read is
-    /// an error beside the others.
+    /// Lists the volumes of one pool, those with a name first and sorted. A volume that cannot be read is an
+    /// error among the others.
     ///
     /// # Errors
     /// When the pool cannot be used.
     fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (VolumeId, Error)>>>;
 
-    /// One volume.
+    /// Finds one volume.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; where a pool could not be searched, why not.
+    /// [`ErrorKind::NotFound`] if there is none; if a pool could not be searched, the reason.
     fn find(&self, subject: &Subject) -> Result<VolumeReport>;
 
-    /// One volume, and what a mount and a growth to `size` would do now.
+    /// Explains one volume, with what a mount and a growth to `size` would do now.
     ///
     /// # Errors
     /// As for [`Inventory::find`].
@@ -147,7 +146,7 @@ impl Inventory for VolumeDriver {
             Subject::Name(told) => name = Some(told.clone()),
             Subject::Directory(dir) => match self.owner(dir)? {
                 Some(owner) => id = Some(owner),
-                // Kubelet calls a pod's directory for a volume as the volume is called.
+                // Kubelet names a pod's directory for a volume after the volume.
                 None => {
                     let last = dir.file_name().unwrap_or_default().to_string_lossy();
                     name = VolumeName::parse(&last).ok();
@@ -291,7 +290,7 @@ fn prospect(
     available: Option<Bytes>,
 ) -> Prospect {
     let in_use = !volume.mounts.is_empty() || !volume.elsewhere.is_empty();
-    // A directory stands for its device as long as it is there.
+    // A directory volume has no device; the directory itself stands for it.
     let device = match &volume.device {
         Some(device) => Some(device.size),
         None => volume.is_directory.then_some(volume.asset.size),

@@ -1,4 +1,4 @@
-//! What tells one kind of volume from another.
+//! The differences between kinds of volumes.
 
 use crate::{backend::Backend, mounts::Mounts, reconcile::World, volume_report::VolumeReport};
 use flexvol_host::{
@@ -12,32 +12,32 @@ use std::{
     time::Duration,
 };
 
-/// How long a callout waits for another one of the same volume before it answers Failure. The
-/// caller repeats the call, and its own patience with one is about two minutes.
+/// How long a callout waits for another one on the same volume before it answers Failure. The caller retries;
+/// its own timeout is about two minutes.
 pub(crate) const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the steps of a callout need to know besides its goal.
+/// Parameters of a callout, in addition to its goal.
 #[derive(Clone, Debug, Default)]
 pub struct CallContext {
-    /// The directory the callout is about.
+    /// The directory that the callout is about.
     pub(crate) dir: Option<PathBuf>,
-    /// The volume that is to be made.
+    /// The volume to create.
     pub(crate) new: Option<NewVolume>,
-    /// The group that the pod's processes share.
+    /// The fsGroup of the pod.
     pub(crate) fs_group: Option<u32>,
-    /// The btrfs on the directory, where nothing else tells that it is this volume's.
+    /// The UUID of the btrfs on the directory, if only the UUID shows that it is this volume's.
     pub(crate) moved: Option<Uuid>,
 }
 
-/// What the mark of a new volume says.
+/// The contents of a new volume's mark.
 #[derive(Clone, Debug)]
 pub(crate) struct NewVolume {
     pub(crate) handle: Handle,
-    /// The persistent volume it is made for.
+    /// The persistent volume for which it is made.
     pub(crate) name: VolumeName,
-    /// The namespace of its claim.
+    /// The namespace of the claim.
     pub(crate) namespace: Option<String>,
-    /// The file system it is made for.
+    /// The file system for which it is made.
     pub(crate) filesystem: Option<Filesystem>,
 }
 
@@ -49,9 +49,10 @@ impl CallContext {
         }
     }
 
-    /// Whether a mount on this place is the one on the directory of the call. A pod's (`pods/UID/volumes/VENDOR~DRIVER/NAME`,
-    /// Kubernetes `GetPodVolumeDir`) has the same four last components wherever it is seen: by a symbolic link, where the
-    /// directory of kubelet is bound to another, and in a namespace to which the node's mounts propagate, or those below `pods`.
+    /// Whether a mount on `place` is the one on the callout's directory. A pod's directory
+    /// (`pods/UID/volumes/VENDOR~DRIVER/NAME`, Kubernetes `GetPodVolumeDir`) keeps its last four components
+    /// wherever it is visible: through a symbolic link, where kubelet's directory is bind-mounted elsewhere,
+    /// and in mount namespaces that receive the node's mounts, or those below `pods`.
     fn is_own(&self, place: &Path) -> bool {
         self.dir.as_deref().is_some_and(|dir| {
             let is_a_pods =
@@ -60,51 +61,51 @@ impl CallContext {
         })
     }
 
-    /// Whether a mount on this place is another pod's: neither that of the call, nor kubelet's own.
+    /// Whether a mount on `place` is another pod's: neither the callout's nor kubelet's own.
     pub(crate) fn is_of_another_pod(&self, place: &Path) -> bool {
         !self.is_own(place) && !is_of_the_node(place)
     }
 }
 
-/// The last components of a path, as many as tell the volume of one pod from all others.
+/// Returns the last components of a path, enough to tell one pod's volume from all others.
 fn end(path: &Path) -> impl Iterator<Item = Component<'_>> {
     path.components().rev().take(4)
 }
 
-/// Whether it is kubelet's own directory for an attached volume
+/// Whether `dir` is kubelet's own directory for an attached volume
 /// (`plugins/kubernetes.io/flexvolume/…/mounts/…`, Kubernetes `getDeviceMountPath`).
 pub(crate) fn is_of_the_node(dir: &Path) -> bool {
     dir.to_string_lossy()
         .contains("/plugins/kubernetes.io/flexvolume/")
 }
 
-/// What kind of thing a volume is, which decides how it is found on a directory and how the
-/// steps are done: [`Block`](crate::Block) or [`Directory`](crate::Directory).
+/// A kind of volume, which determines how a mounted volume is recognised and how steps are executed:
+/// [`Block`](crate::Block) or [`Directory`](crate::Directory).
 pub trait Kind: 'static {
-    /// The pools of such volumes.
+    /// The backend of such volumes' pools.
     type Backend: Backend;
 
-    /// A volume gets a file system of its own; otherwise the caller's `fsType` means nothing.
+    /// Whether a volume has a file system of its own; otherwise the caller's `fsType` is ignored.
     const HAS_FILESYSTEM: bool;
 
-    /// Pools want to hear of a volume that was unmounted ([`Kind::unmounted`]).
+    /// Whether pools must be told of unmounted volumes ([`Kind::unmounted`]).
     const HEARS_OF_UNMOUNTS: bool = false;
 
-    /// The volume that is mounted on a directory, as far as it is one of this technology.
+    /// Returns the volume that is mounted on a directory, if it is one of this technology.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn owner(target: &Target) -> Result<Option<VolumeId>>;
 
-    /// Whether a volume that no pool has is in use all the same: it has a device, or is mounted in some
-    /// mount namespace.
+    /// Whether a volume that no pool has is still in use: it has a device, or is mounted in some mount
+    /// namespace.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn is_in_use(volume: &VolumeId) -> Result<bool>;
 
-    /// The volume, whose lock is held. There is no backend while its pool is missing: then the
-    /// volume can be unmounted and nothing else.
+    /// Makes the world of a volume whose lock is held. While its pool is missing, there is no backend and the
+    /// volume can only be unmounted.
     fn world<'a>(
         backend: Option<&'a Self::Backend>,
         volume: VolumeId,
@@ -112,30 +113,29 @@ pub trait Kind: 'static {
         context: CallContext,
     ) -> Box<dyn World + 'a>;
 
-    /// Completes what is told to people of a volume that was found. Nothing is made or changed.
+    /// Completes the report of a volume. Makes and changes nothing.
     ///
     /// # Errors
-    /// When something cannot be known.
+    /// When something is not certain.
     fn look(backend: &Self::Backend, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
 
-    /// Whether what is mounted on a directory answers now; nobody who only looks asks one that was
-    /// stopped.
+    /// Whether the mount on a directory answers now. Code that only inspects must not query a suspended device.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn answers(_target: &Target) -> Result<bool> {
         Ok(true)
     }
 
-    /// Whether what is mounted on a directory is this volume.
+    /// Whether the mount on a directory is of this volume.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn shows(target: &Target, mounted: &Mounted, volume: &VolumeReport) -> Result<bool>;
 
-    /// A volume, of this pool or another, was unmounted from a directory, and its lock is held.
+    /// Called after a volume of this pool or another was unmounted from a directory; its lock is held.
     fn unmounted(_backend: &Self::Backend, _volume: &VolumeId, _lock: &Guard) {}
 
-    /// The smallest volume that can hold this file system and be grown from there.
+    /// Returns the size of the smallest volume that can hold this file system and be grown.
     fn smallest(filesystem: Filesystem) -> Bytes;
 }

@@ -1,9 +1,9 @@
 //! The life of a volume: identify, lock, observe, decide, act, measure.
 //!
-//! A vendor writes down what the storage can do, as a [`BlockBackend`] or a [`DirectoryBackend`],
-//! and gets every callout from [`BlockDriver`] or [`DirectoryDriver`]: repeated, reordered, cut or
-//! run in parallel, each of them ends in the state it is asked for, or says why not. Everything
-//! else a driver needs is re-exported from here.
+//! A vendor implements a [`BlockBackend`] or a [`DirectoryBackend`] for the storage and gets every callout from
+//! [`BlockDriver`] or [`DirectoryDriver`]. Repeated, reordered, interrupted or run in parallel, each callout
+//! reaches the requested state or answers why not. Everything else that a driver needs is re-exported from
+//! here.
 //!
 //! A whole driver whose volumes are image files, seen through loop devices:
 //!
@@ -18,14 +18,14 @@
 //! const RESERVE: Reserve = Reserve::Percent(15);
 //!
 //! impl Backend for Files {
-//!     // Which volumes there are, by id and by name. A pool knows.
+//!     // The volumes, by id and by name. `Pool` implements this.
 //!     fn catalog(&self) -> &dyn Catalog {
 //!         &self.0
 //!     }
 //!     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
 //!         self.0.image(volume)?.map(Asset::of_image).transpose()
 //!     }
-//!     // The mark is kept with the data and goes wherever it goes.
+//!     // The mark is stored with the data and moves with it.
 //!     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
 //!         self.0.create(volume, size, mark, Allocation::Full, RESERVE)
 //!     }
@@ -44,7 +44,7 @@
 //! }
 //!
 //! impl BlockBackend for Files {
-//!     // Whose a mounted device is, asked also while the pool is missing.
+//!     // Finds the volume behind a device, even while the pool is missing.
 //!     fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
 //!         loop_device::owner(device, expected)
 //!     }

@@ -1,14 +1,14 @@
 //! Volume metadata, stored with the volume as an extended attribute or an LVM tag.
 //!
-//! A mark travels with the volume (an extended attribute of an image, a tag of a logical volume)
-//! and changes atomically with it, so there is no database that could disagree. Its text is one
-//! line of `key=value` fields separated by colons, in the characters that LVM allows in a tag:
+//! A mark travels with the volume (an extended attribute of an image, a tag of a logical volume) and changes
+//! atomically with it, so there is no database that could disagree. Its text is one line of `key=value` fields
+//! separated by colons, in the characters that LVM allows in a tag:
 //!
 //! ```text
 //! flexvol=1:handle=0011…ff:pool=8899…77:state=ready:name=pv1:namespace=default:fs=xfs:uuid=…:growing=1073741824
 //! ```
 //!
-//! It has the handle, so it is kept where only root reads it, or with the handle sealed.
+//! The mark contains the handle, so it is stored where only root can read, or with the handle sealed.
 
 mod origin;
 
@@ -19,20 +19,20 @@ use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use std::{fmt, time::Duration};
 
-/// The version that is written. Older ones are read for ever, newer ones refused.
+/// The version to write. Older versions stay readable for ever; newer ones are refused.
 pub const VERSION: &str = "1";
 
-/// How far a volume has come. It only moves down this list, and never back from `Ready`.
+/// How far a volume has come. States only advance in this order, and never back from `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Allocated, and nobody has written to it.
+    /// Storage is allocated, and nobody has written to it.
     Blank,
-    /// We began to format it; whatever it holds is ours to overwrite.
+    /// Formatting was begun; any content is the driver's own and may be overwritten.
     Formatting,
-    /// It holds a file system, perhaps with data, and is never formatted again; or it is a
-    /// directory, which is ready from the beginning.
+    /// The volume holds a file system, perhaps with data, and is never formatted again; or it is a directory,
+    /// which is ready from the beginning.
     Ready,
-    /// Somebody asked for its removal, which must be finished.
+    /// Removal was begun and must be finished.
     Deleting,
 }
 
@@ -44,7 +44,7 @@ impl State {
         State::Deleting,
     ];
 
-    /// The word in the mark, which `flexvol list` shows too.
+    /// Returns the word in the mark, which `flexvol list` also shows.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,41 +59,41 @@ impl State {
 /// A volume's mark.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// Whose mark this is; a copy of the volume under another handle is refused.
+    /// The volume's handle; a copy of the volume under another handle is refused.
     pub handle: Handle,
-    /// The pool it was made in; a copy in another pool is refused.
+    /// The pool in which it was made; a copy in another pool is refused.
     pub pool: PoolId,
     /// How far the volume has come.
     pub state: State,
     /// The persistent volume it was provisioned for.
     pub name: Option<VolumeName>,
-    /// The namespace of its claim. Without one, only pools open to all namespaces mount it.
+    /// The namespace of its claim. Without one, only pools that are open to all namespaces mount it.
     pub namespace: Option<String>,
-    /// The file system it was made for, while it holds none; `None` leaves that to who mounts it.
+    /// The file system for which it was made, until it has one; `None` leaves the choice to the first mount.
     pub asked: Option<Filesystem>,
     /// The file system, chosen when formatting began; a directory has none of its own.
     pub format: Option<Format>,
-    /// What it was made of, where it was adopted.
+    /// The origin of an adopted volume.
     pub adopted: Option<Origin>,
-    /// A growth to this size was begun and not seen to its end.
+    /// The target size of a growth that was begun and may be incomplete.
     pub growing: Option<Bytes>,
-    /// `e2fsck` and `resize2fs` were started for it, after nothing was found wrong.
+    /// Whether `e2fsck` and `resize2fs` were started for that growth, after a check found no errors.
     pub resizing: bool,
-    /// Somebody deleted it, and it is kept for a while.
+    /// The deletion, if the volume was deleted and is kept.
     pub deleted: Option<Deletion>,
 }
 
 /// The file system of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
-    /// Which one.
+    /// The type of the file system.
     pub filesystem: Filesystem,
-    /// Its UUID, made by us: what is mounted must carry it.
+    /// Its UUID, chosen by the driver: a mounted file system must have it.
     pub uuid: Uuid,
 }
 
 impl Mark {
-    /// The mark of a volume that was just allocated.
+    /// Makes the mark of a volume that was just allocated.
     #[must_use]
     pub fn blank(
         handle: Handle,
@@ -116,8 +116,8 @@ impl Mark {
         }
     }
 
-    /// The same mark in another state. One that is being deleted says no more than whose it is, which takes less room
-    /// than what it said before: there may be none.
+    /// Returns the mark in another state. In `Deleting` it keeps only what identifies the volume, so that it
+    /// never needs more space than before: the pool may have none.
     #[must_use]
     pub fn with_state(&self, state: State) -> Mark {
         let is_deleting = state == State::Deleting;
@@ -132,7 +132,7 @@ impl Mark {
         }
     }
 
-    /// The same mark with a growth begun, or ended.
+    /// Returns the mark with a growth to this size begun, or ended.
     #[must_use]
     pub fn with_growing(&self, growing: Option<Bytes>) -> Mark {
         Mark {
@@ -142,7 +142,7 @@ impl Mark {
         }
     }
 
-    /// The same mark with a growth to this size begun, and its tools.
+    /// Returns the mark with a growth to this size begun, and its tools started.
     #[must_use]
     pub fn with_resizing(&self, to: Bytes) -> Mark {
         Mark {
@@ -152,7 +152,7 @@ impl Mark {
         }
     }
 
-    /// The same mark, deleted or not.
+    /// Returns the mark as deleted, or not deleted.
     #[must_use]
     pub fn with_deleted(&self, deleted: Option<Deletion>) -> Mark {
         Mark {
@@ -161,18 +161,18 @@ impl Mark {
         }
     }
 
-    /// The file system it holds, or was made for.
+    /// Returns the file system that the volume holds, or for which it was made.
     #[must_use]
     pub fn filesystem(&self) -> Option<Filesystem> {
         let has = self.format.map(|format| format.filesystem);
         self.asked.or(has)
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for a newer version and for text that is not a mark. A mark that
-    /// cannot be read is never taken for a missing one.
+    /// [`ErrorKind::Conflict`] for a newer version and for text that is no mark. An unreadable mark is never
+    /// taken for a missing one.
     pub fn decode(text: &str) -> Result<Mark> {
         let mut fields = text.split(':').map(|field| field.split_once('='));
         match fields.next() {
@@ -240,7 +240,7 @@ impl Mark {
             return Err(unreadable("resized, and not growing"));
         }
         let state = state.ok_or_else(|| unreadable("no state"))?;
-        // A volume that is a directory is ready with none of its own.
+        // A directory volume is ready without a file system of its own.
         if state == State::Formatting && format.is_none() {
             return Err(unreadable("being formatted, with no file system"));
         }
@@ -260,7 +260,7 @@ impl Mark {
     }
 }
 
-/// What the API server lets be a namespace, and no more: it is shown to people, on terminals.
+/// Parses a namespace as the API server validates it; stricter is safer, since it is shown on terminals.
 fn namespace_of(value: &str) -> Result<String> {
     match VolumeName::parse(value) {
         Ok(name) if !name.is_beyond_pods() => Ok(value.to_owned()),

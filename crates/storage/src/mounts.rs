@@ -1,4 +1,4 @@
-//! Where volumes are mounted, looked up for all that are asked for at once.
+//! Mounts of volumes, looked up for many volumes at once.
 
 use crate::volume_report::VolumeReport;
 use flexvol_host::{
@@ -8,11 +8,11 @@ use flexvol_host::{
 use flexvol_sdk::Result;
 use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, os::fd::BorrowedFd};
 
-/// So many places of a volume are told that other mount namespaces alone have: whoever has a volume
-/// mounts parts of it as often as he likes.
+/// Most places of a volume to report that only other mount namespaces have: a pod may mount parts of its volume
+/// any number of times.
 const PLACES: usize = 64;
 
-/// What mounts of a volume show.
+/// What the mounts of a volume have in common.
 #[derive(Debug)]
 pub(crate) enum Shown {
     Device(DeviceNumber),
@@ -35,8 +35,7 @@ impl Shown {
     }
 }
 
-/// The mounts of this mount namespace, read once for all volumes, and what those in others are to be
-/// asked for.
+/// The mounts of this mount namespace, read once for all volumes, and the volumes to look for in others.
 #[derive(Debug)]
 pub struct Mounts {
     here: Vec<Mount>,
@@ -51,12 +50,12 @@ impl Mounts {
         })
     }
 
-    /// What the mounts of a directory, or of a part of it, have for their roots.
+    /// Returns the roots of all mounts of a directory, or of a part of it.
     pub(crate) fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
         Subtree::of(directory, &self.here)
     }
 
-    /// Those of one volume that are here. [`Mounts::look_elsewhere`] is for the others.
+    /// Returns the mounts of one volume in this namespace. [`Mounts::look_elsewhere`] finds the others.
     pub(crate) fn of(&self, volume: VolumeId, shown: Shown) -> Vec<Mount> {
         let of_volume = self.here.iter().filter(|mount| shown.is_of(mount));
         let of_volume = of_volume.cloned().collect();
@@ -64,8 +63,8 @@ impl Mounts {
         of_volume
     }
 
-    /// Completes the reports of volumes with the places that only other mount namespaces have, in one
-    /// look for all of them.
+    /// Adds the places that only other mount namespaces have to the reports of volumes, in one pass for all of
+    /// them.
     pub(crate) fn look_elsewhere<'a>(
         self,
         reports: impl IntoIterator<Item = &'a mut VolumeReport>,

@@ -1,4 +1,4 @@
-//! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
+//! The observed state of a volume: the input of [`decide`](crate::decide::decide).
 
 use crate::mark::Mark;
 use flexvol_host::{Image, clock::Moment};
@@ -9,18 +9,18 @@ use std::{borrow::Borrow, time::Duration};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Asset {
-    /// Its size, as far as the storage is concerned.
+    /// The size of the storage.
     pub size: Bytes,
-    /// Its mark; a volume without one is not ours.
+    /// The mark; a volume without one is not this driver's.
     pub mark: Option<Mark>,
-    /// Its blocks are allocated when they are written and not before.
+    /// Whether blocks are allocated only when they are written.
     pub thin: bool,
-    /// Its growth is a promise, which takes no room of the pool.
+    /// Whether growth is only promised, and takes no space of the pool.
     pub promised: bool,
 }
 
 impl Asset {
-    /// Storage with all its blocks.
+    /// Makes fully allocated storage.
     #[must_use]
     pub fn new(size: Bytes, mark: Option<Mark>) -> Asset {
         Asset {
@@ -31,8 +31,8 @@ impl Asset {
         }
     }
 
-    /// The same storage, whose blocks are allocated when they are written if it is `thin`; its growth may
-    /// then be only a promise.
+    /// Sets whether the storage is `thin`, that is, allocated when it is written; its growth may then be only
+    /// `promised`.
     #[must_use]
     pub fn with_thin(mut self, thin: bool, promised: bool) -> Asset {
         self.thin = thin;
@@ -40,7 +40,7 @@ impl Asset {
         self
     }
 
-    /// Storage whose mark is this text.
+    /// Makes fully allocated storage with a mark in text form.
     ///
     /// # Errors
     /// As for [`Mark::decode`].
@@ -49,151 +49,151 @@ impl Asset {
         Ok(Asset::new(size, mark))
     }
 
-    /// An image with all its blocks.
+    /// Makes the storage of a fully allocated image.
     ///
     /// # Errors
     /// When its size or its mark cannot be read.
     pub fn of_image(image: impl Borrow<Image>) -> Result<Asset> {
         let image = image.borrow();
-        // What is less than a sector at its end no loop device shows.
+        // A loop device does not show a partial sector at the end.
         let size = image.size()?.0;
         Asset::marked(Bytes(size - size % 512), image.mark()?)
     }
 }
 
-/// Everything [`decide`](crate::decide::decide) looks at.
+/// The input of [`decide`](crate::decide::decide).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observed {
-    /// The storage; `None` where there is no such volume.
+    /// The storage; `None` if there is no such volume.
     pub asset: Option<Asset>,
-    /// The block device; `None` while there is none.
+    /// The block device; `None` if there is none.
     pub device: Option<DeviceState>,
-    /// The directory the callout is about.
+    /// The directory that the callout is about.
     pub target: TargetState,
-    /// A pod has the volume: it is mounted somewhere that is neither the directory of this
-    /// callout nor kubelet's own. Looked at only where the goal depends on it.
+    /// Whether a pod has the volume: it is mounted somewhere else than on the callout's directory and kubelet's
+    /// own. Looked at only if the goal depends on it.
     pub used_by_pods: bool,
-    /// The volume's file system met an error and takes no writes until it is unmounted everywhere. Looked
-    /// at only where the goal depends on it.
+    /// Whether the volume's file system met an error and takes no writes until it is unmounted everywhere.
+    /// Looked at only if the goal depends on it.
     pub takes_no_writes: bool,
-    /// The kernel refused to grow the file system just now, in this callout. It is as it was.
+    /// Whether the kernel refused to grow the file system in this callout. The file system is unchanged then.
     pub growth_refused: bool,
 }
 
 /// The block device of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceState {
-    /// Its size, as the kernel sees it.
+    /// The size that the kernel reports.
     pub size: Bytes,
-    /// The kernel refuses an exclusive open: it is mounted or claimed, here or in another mount
-    /// namespace. Looked at only where the goal depends on it.
+    /// Whether the kernel refuses an exclusive open, because the device is mounted or claimed in any mount
+    /// namespace. Looked at only if the goal depends on it.
     pub in_use: bool,
-    /// What is on it.
+    /// The content of the device.
     pub content: Content,
 }
 
-/// What is on a device.
+/// The content of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
-    /// The goal does not depend on it, so nobody looked.
+    /// Not read, because the goal does not depend on it.
     NotRead,
-    /// Proven: every byte that could hold data was read as zero.
+    /// Proven blank: every byte that could hold data was read as zero.
     Blank,
-    /// The file system that the mark speaks of, measured through a mount of it.
+    /// The file system that the mark names, measured through a mount.
     Ours {
-        /// The bytes it spans.
+        /// The bytes that it spans.
         size: Bytes,
-        /// How much of a device this file system may leave unused.
+        /// The most that this file system may leave unused at the end of a device.
         slack: Bytes,
     },
-    /// Something else; the text names it.
+    /// Something else, named by the text.
     Foreign(&'static str),
-    /// The storage lost its end: its device or its file system spans more.
+    /// The storage lost its end: its device or its file system is larger.
     Truncated {
-        /// The bytes it must have had.
+        /// The size that it must have had.
         size: Bytes,
     },
     /// The device answered a read with an error.
     Unreadable,
 }
 
-/// The directory a callout is about.
+/// The state of a callout's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetState {
-    /// The callout is about no directory, or it is not there.
+    /// The callout has no directory, or the directory does not exist.
     Absent,
-    /// A directory with nothing mounted on it and nothing in it.
+    /// An empty directory without a mount.
     Free,
-    /// A directory with something in it, which a mount would hide.
+    /// A directory with files, which a mount would hide.
     NotEmpty,
-    /// Like `Free`, and it is kubelet's own directory for an attached volume, as is another one
-    /// on which this volume is mounted. Kubelet unmounts neither of two such mounts: each is a
-    /// use of the other's device (`HasMountRefs` in `pkg/volume/util/util.go`).
+    /// Like `Free`, but both this directory and another one on which this volume is mounted are kubelet's own,
+    /// for attached volumes. Kubelet never unmounts either of two such mounts, because each counts as a use of
+    /// the other's device (`HasMountRefs` in `pkg/volume/util/util.go`).
     Duplicate,
     /// This volume is mounted there.
     Ours {
-        /// The mount allows no writing.
+        /// Whether the mount is read-only.
         read_only: bool,
     },
-    /// This volume is mounted there, but not as it should be: an old kernel makes some mounts in
-    /// two steps, and was cut between them. No pod has seen it.
+    /// This volume is mounted there incompletely: old kernels need two steps for some mounts, and the driver
+    /// was interrupted between them. No pod has seen it.
     HalfMade,
     /// Something else is mounted there.
     Other,
 }
 
-/// The state a callout asks for.
+/// The state that a callout requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Goal {
-    /// There is a volume of at least this size.
+    /// A volume of at least this size exists.
     Provisioned {
-        /// At least this much.
+        /// The smallest acceptable size.
         size: Bytes,
     },
-    /// It is mounted on the directory, with its file system as large as its device where that may be.
+    /// The volume is mounted on the directory, and its file system spans its device if that is allowed.
     Mounted {
-        /// The file system asked for; `None` where the caller leaves it to us.
+        /// The requested file system; `None` if the caller has no preference.
         filesystem: Option<Filesystem>,
-        /// The one a blank volume gets when the caller leaves it to us.
+        /// The file system for a blank volume if the caller has no preference.
         default: Filesystem,
-        /// Growing is left to a later mount while a pod uses the volume.
+        /// Whether growth is postponed while a pod uses the volume.
         offline: bool,
-        /// This use must not write.
+        /// Whether this use must not write.
         read_only: bool,
-        /// Who asks.
+        /// On whose behalf the volume is mounted.
         requester: Requester,
     },
-    /// Its storage has at least this size.
+    /// The storage has at least this size.
     StorageGrown {
-        /// At least this much.
+        /// The smallest acceptable size.
         to: Bytes,
     },
     /// Storage and file system have at least this size.
     Grown {
-        /// At least this much.
+        /// The smallest acceptable size.
         to: Bytes,
-        /// Growing is refused while a pod uses the volume.
+        /// Whether growth is refused while a pod uses the volume.
         offline: bool,
-        /// The use that asks must not write, so it cannot grow the volume.
+        /// Whether the requesting use must not write and so cannot grow the volume.
         read_only: bool,
     },
-    /// Nothing of it is mounted on the directory.
+    /// The volume is not mounted on the directory.
     Unmounted,
-    /// Nobody can use it any more; one that may hold data is kept for those who take that back.
+    /// Nobody can use the volume any more; if it may hold data, it is kept for `undelete`.
     Deleted {
-        /// When it is asked for.
+        /// The time of the request.
         now: Moment,
-        /// How long it is kept; `None` while that is not known.
+        /// How long it is kept; `None` if unknown.
         keep: Option<Duration>,
     },
-    /// Deleted and kept, it is a volume again.
+    /// A deleted and kept volume is usable again.
     Restored,
-    /// There is no such volume, whether or not it was to be kept.
+    /// The volume does not exist, whether or not it was to be kept.
     Gone,
 }
 
 impl Goal {
-    /// Whether it depends on what pods use the volume: this driver grows it only while none does.
+    /// Whether it matters for this goal which pods use the volume: growth needs it unused.
     pub(crate) fn grows_offline(&self) -> bool {
         matches!(
             self,
@@ -201,7 +201,7 @@ impl Goal {
         )
     }
 
-    /// Whether nobody may use the volume for this.
+    /// Whether nobody may use the volume while this goal is reached.
     #[must_use]
     pub fn ends_use(&self) -> bool {
         matches!(self, Goal::Deleted { .. } | Goal::Gone)
@@ -211,12 +211,12 @@ impl Goal {
 /// On whose behalf a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Requester {
-    /// Nobody's in particular: the pool is open to all.
+    /// No namespace in particular: the pool is open to all.
     Anybody,
-    /// A pod's that the caller does not name yet: the volume is mounted on the node's own directory.
+    /// A pod that the caller does not name yet: the volume is mounted on kubelet's own directory.
     Node,
     /// A pod in this namespace.
     Namespace(String),
-    /// The caller named no namespace.
+    /// A caller that named no namespace.
     Unnamed,
 }

@@ -1,11 +1,11 @@
-//! The places volumes are carved from.
+//! Pools: the places in which volumes are stored.
 
 use crate::{backend::Backend, settings::Policy};
 use flexvol_host::silence;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{cell::OnceCell, fmt};
 
-/// One place volumes are carved from: a name in the configuration, a policy, and how to open it.
+/// A pool: a name in the configuration, a policy, and how to open it.
 pub struct Pool<B> {
     name: String,
     policy: Policy,
@@ -13,7 +13,7 @@ pub struct Pool<B> {
 }
 
 impl<B> Pool<B> {
-    /// A pool; `open` is called when a callout needs it and not before.
+    /// Makes a pool. `open` is called only when a callout needs it.
     pub fn new(
         name: impl Into<String>,
         policy: Policy,
@@ -26,7 +26,7 @@ impl<B> Pool<B> {
         }
     }
 
-    /// Its name in the configuration.
+    /// Returns the pool's name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -42,8 +42,8 @@ impl<B> Pool<B> {
 }
 
 impl<B: Backend + 'static> Pool<B> {
-    /// The same pool, which fails to open when it does not answer. A callout has somebody who watches it, and one
-    /// pool; people ask for all of them, and one that is dead keeps none of the others from them.
+    /// Returns the same pool, which now fails to open if it does not answer. A callout uses one pool and is
+    /// watched by another process. Commands open all pools, and a dead one must not hide the others.
     #[must_use]
     pub(crate) fn unless_silent(self) -> Self {
         let Pool { name, policy, open } = self;
@@ -52,7 +52,7 @@ impl<B: Backend + 'static> Pool<B> {
             let look = || {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
-            // Without a second process the pool may answer all the same.
+            // Without a second process it is unknown whether the pool answers, so try it.
             match answers.get_or_init(|| silence::answers(&look).unwrap_or(true)) {
                 true => open(),
                 false => Err(Error::new(

@@ -1,8 +1,8 @@
-//! Making a volume and removing it: the only callouts that change what a name leads to.
+//! Creating and removing volumes: the only callouts that change what a name leads to.
 //!
-//! A name and its volume come and go together, under the volume's lock: otherwise a volume that
-//! is provisioned while its predecessor is deleted would lose its name, and the next call with
-//! that name would make another one.
+//! A name and its volume are made and removed together, under the volume's lock. Otherwise a volume that is
+//! provisioned while its predecessor is deleted would lose its name, and the next call with that name would
+//! make another one.
 
 use crate::{
     any_pool::AnyPool,
@@ -18,26 +18,26 @@ use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
 use std::time::{Duration, Instant};
 
-/// For how long a deletion goes on to remove others that were deleted before.
+/// How long a deletion may spend on removing volumes that were deleted before.
 const OTHERS: Duration = Duration::from_secs(5);
 
-/// How often a name is taken again that another call takes away; each time one of the others has
-/// come to its end.
+/// How many times a name is bound again after another call freed it. Each time one of the other calls has
+/// finished.
 const ATTEMPTS: usize = 16;
 
-/// The volume that is asked for.
+/// The request for a new volume.
 pub(crate) struct Request {
     pub(crate) name: VolumeName,
-    /// The namespace of its claim.
+    /// The namespace of the claim.
     pub(crate) namespace: Option<String>,
-    /// The size it has at least.
+    /// The smallest acceptable size.
     pub(crate) size: Bytes,
-    /// The file system; `None` leaves it to the pool.
+    /// The file system; `None` for the pool's default.
     pub(crate) filesystem: Option<Filesystem>,
 }
 
 impl VolumeDriver {
-    /// Makes a volume, or finds the one that an earlier call with this name made.
+    /// Makes a volume, or finds the one that an earlier call made for this name.
     pub(crate) fn make(&self, pool: &AnyPool, request: &Request) -> Result<Provisioned> {
         let filesystem = request.filesystem.unwrap_or(pool.policy().filesystem);
         let size = pool
@@ -55,7 +55,7 @@ impl VolumeDriver {
         };
         let reached = match found.reach(&lock, context, &Goal::Provisioned { size }) {
             Ok(reached) => reached,
-            // What goes on in the background may still make the volume.
+            // A program that is still running may yet make the volume.
             Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
             Err(error) => {
                 give_up(&found, &request.name, lock);
@@ -81,14 +81,14 @@ impl VolumeDriver {
             .with_filesystem(filesystem.map(Into::into)))
     }
 
-    /// The volume that has the name, with its handle and under its lock.
+    /// Binds the name to a volume, new or existing, and locks that volume.
     fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Handle, Found, Guard)> {
         let mut opened = pool.open()?;
         for _ in 0..ATTEMPTS {
             let handle = opened.backend().catalog().bind(name, &random::handle()?)?;
             let found = self.at(pool, opened, VolumeId::of(&handle));
             let lock = found.lock()?;
-            // The volume may have been deleted while this call waited for it.
+            // The volume may have been deleted while this call waited for its lock.
             if found.backend().catalog().lookup(name)? == Some(handle) {
                 return Ok((handle, found, lock));
             }
@@ -101,11 +101,11 @@ impl VolumeDriver {
         ))
     }
 
-    /// Deletes a volume, and every name it may have: its mark's and the caller's.
+    /// Deletes a volume and its names: the one in its mark and the caller's.
     pub(crate) fn delete_volume(&self, found: Found, called: Option<&VolumeName>) -> Result<()> {
         let (found, lock) = self.hold(found)?;
         if found.backend().find(&found.id)?.is_none() {
-            // What was cut before it was a volume, and its device with it.
+            // Remove an interrupted creation first, and its device with it.
             found.backend().catalog().discard(&found.id)?;
             self.expect_no_traces(&found.id)?;
         }
@@ -115,12 +115,12 @@ impl VolumeDriver {
         };
         remove(&found, lock, called, &goal)?;
         let pool = self.pool(Some(&found.pool))?;
-        // The volume is deleted, whatever becomes of others, of which there are many where that is configured anew;
-        // `gc` goes on.
+        // This deletion succeeded, whatever happens to others. There may be many after `keep_at_most` was
+        // lowered; `gc` continues.
         let end = Instant::now() + OTHERS;
         let mut others = Vec::new();
         if pool.policy().keep_at_most.is_some() {
-            // They still have the room that was to become free.
+            // Interrupted removals still hold the space that was to be freed.
             others = self.finish_removals(pool, false, Some(end));
             others.extend(self.keep_at_most(pool, false, Some(end)));
         }
@@ -133,18 +133,18 @@ impl VolumeDriver {
         Ok(())
     }
 
-    /// Makes a volume that was deleted and is kept a volume again, with the name it had; false
-    /// where it was not deleted.
+    /// Restores a volume that was deleted and is kept, with its old name. Returns false if it was not deleted.
     pub(crate) fn undelete(&self, handle: Handle) -> Result<bool> {
         let found = self.search(VolumeId::of(&handle))?.ok_or_else(not_here)?;
         let lock = found.lock()?;
-        // What is refused leaves the name to others.
+        // Check first, so that a refusal does not take the name.
         let mut world = found.opened.world(found.id, &lock, CallContext::default());
         expect_permitted(world.as_mut(), &Goal::Restored)?;
         drop(world);
         let asset = found.backend().find(&found.id)?;
         let kept = asset.and_then(|asset| asset.mark.filter(|mark| mark.deleted.is_some()));
-        // First: restored without its name, it would not be found by those who provision it again.
+        // Bind the name first: a restored volume without its name would not be found when it is provisioned
+        // again.
         let catalog = found.backend().catalog();
         if let Some(name) = kept.and_then(|mark| mark.name)
             && catalog.bind(&name, &handle)? != handle
@@ -179,7 +179,7 @@ pub(crate) fn remove(
     Ok(())
 }
 
-/// A volume of that name may be there for somebody else.
+/// Fails if the volume of that name was made for another claim.
 fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
     if mark.namespace != request.namespace {
         return Err(Error::new(
@@ -196,7 +196,7 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
     }
 }
 
-/// After a failure: a name that leads to no volume would stay until somebody tidies up.
+/// Frees the name after a failure; without a volume it would stay until `gc` runs.
 fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
     match free_dangling(found.backend(), name, &found.id) {
         Ok(true) => retire(lock),
@@ -205,8 +205,8 @@ fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
     }
 }
 
-/// Frees a name that leads to no volume, with what a cut provision left there; false where the volume is there.
-/// For whoever holds its lock.
+/// Frees a name that leads to no volume, with what an interrupted `provision` left there. Returns false if the
+/// volume exists. The caller holds the volume's lock.
 pub(crate) fn free_dangling(
     backend: &(impl Backend + ?Sized),
     name: &VolumeName,
@@ -220,8 +220,8 @@ pub(crate) fn free_dangling(
     Ok(true)
 }
 
-/// After a failure: where there is no volume nobody needs its lock. What goes on in the background after its time is
-/// over may still make it, and uses the lock.
+/// Removes the lock's file after a failure, if there is no volume. After a timeout it stays: a program that is
+/// still running may yet make the volume, and uses the lock.
 pub(crate) fn retire_unused(
     lock: Guard,
     error: &Error,
@@ -233,7 +233,8 @@ pub(crate) fn retire_unused(
     }
 }
 
-/// Nobody will lock a volume again that is gone, so a lock's file that stays costs a name in /run.
+/// Removes the lock's file of a volume that is gone. Nobody will lock it again, so a failure costs only a file
+/// in /run.
 fn retire(lock: Guard) {
     if let Err(error) = lock.retire() {
         log::debug!("cannot remove the lock: {}", error.report());

@@ -1,4 +1,4 @@
-//! Removing volumes that were deleted and kept, and those whose removal was begun.
+//! Removal of kept volumes, and completion of interrupted removals.
 
 use crate::{
     any_pool::AnyPool,
@@ -23,7 +23,7 @@ use std::{
 };
 
 impl VolumeDriver {
-    /// The volumes of a pool that were deleted and are kept; those that cannot be read are none.
+    /// Lists the kept volumes of a pool; unreadable volumes are skipped.
     pub(crate) fn kept(&self, pool: &AnyPool) -> Result<Vec<Holding>> {
         let opened = pool.open()?;
         let backend = opened.backend();
@@ -42,8 +42,8 @@ impl VolumeDriver {
         Ok(kept)
     }
 
-    /// Ends removals that were begun and cut: nobody asks again for that of a volume that was kept before. Returns
-    /// those that went or would go. After `end` none is begun with.
+    /// Completes interrupted removals: nobody repeats the removal of a kept volume. Returns the volumes that
+    /// were, or in a dry run would be, removed. Begins none after `end`.
     pub(crate) fn finish_removals(
         &self,
         pool: &AnyPool,
@@ -59,7 +59,7 @@ impl VolumeDriver {
             if mark.state != State::Deleting {
                 continue;
             }
-            // Whoever holds the lock is removing it.
+            // The holder of the lock is removing the volume.
             let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
                 continue;
             };
@@ -80,8 +80,8 @@ impl VolumeDriver {
         tried
     }
 
-    /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
-    /// notes now and then how long it has been kept. Returns whether its time is over.
+    /// Removes a volume if it was deleted and its retention time is over. Otherwise it occasionally records in
+    /// the mark how long the volume has been kept. Returns whether the time is over.
     pub(crate) fn purge(
         &self,
         pool: &AnyPool,
@@ -112,9 +112,9 @@ impl VolumeDriver {
         Ok(over)
     }
 
-    /// Removes volumes that were deleted until those that are kept have no more of the pool than its
-    /// configuration says. Only that ends their time, and never that somebody wants the room. Returns
-    /// those that went or would go. After `end` none is begun with.
+    /// Removes kept volumes until the rest takes no more of the pool than its configuration allows. Only that
+    /// limit ends their retention early, never another volume's need for space. Returns the volumes that were,
+    /// or in a dry run would be, removed. Begins none after `end`.
     pub(crate) fn keep_at_most(
         &self,
         pool: &AnyPool,
@@ -126,9 +126,9 @@ impl VolumeDriver {
         while end.is_none_or(|end| Instant::now() < end)
             && let Ok(Some(volume)) = self.beyond(pool, &passed)
         {
-            // Whoever holds the lock may be taking it back.
+            // The holder of the lock may be restoring the volume.
             let lock = lock::volume(&volume, Duration::ZERO);
-            // Meanwhile others may have removed some, or taken some back.
+            // Meanwhile other calls may have removed or restored volumes.
             let goes = lock.is_ok() && self.still_beyond(pool, &passed, volume);
             passed.insert(volume);
             let (Ok(lock), true) = (lock, goes) else {
@@ -158,7 +158,8 @@ impl VolumeDriver {
         matches!(first, Ok(Some(first)) if first == volume)
     }
 
-    /// The one to go first, but for those that were tried: what is not known of them costs no other one.
+    /// Returns the volume to remove first. Those tried before do not count, so that one that cannot be removed does
+    /// not cost another.
     fn beyond(&self, pool: &AnyPool, tried: &HashSet<VolumeId>) -> Result<Option<VolumeId>> {
         let policy = pool.policy();
         let (Some(most), Some(_)) = (policy.keep_at_most, policy.keep_deleted) else {
@@ -178,7 +179,7 @@ impl VolumeDriver {
     }
 }
 
-/// What can be read of a pool's volumes. A copy from another pool is not removed here.
+/// Lists the readable volumes of a pool. A copy from another pool is skipped, and so never removed here.
 fn own_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
     let own = |id| {
         let asset = backend.find(&id).ok()??;
@@ -194,12 +195,12 @@ fn own_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
         .collect())
 }
 
-/// The mark of a volume under its lock, if it is one that was deleted and is kept.
+/// Reads the mark of a locked volume, if it was deleted and is kept.
 fn deleted(found: &Found) -> Result<Option<(Mark, Deletion)>> {
     Ok(own_mark(found)?.and_then(|mark| Some((mark.clone(), mark.deleted?))))
 }
 
-/// The mark of a volume under its lock.
+/// Reads the mark of a locked volume.
 fn own_mark(found: &Found) -> Result<Option<Mark>> {
     let backend = found.backend();
     backend.invalidate_cache();

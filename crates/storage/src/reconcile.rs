@@ -1,4 +1,4 @@
-//! Observe, decide, do one step, until the goal is reached or refused.
+//! The reconcile loop: observe, decide, do one step, until the goal is reached or refused.
 
 use crate::{
     decide::{Next, Step, decide},
@@ -6,34 +6,34 @@ use crate::{
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
-/// What holds things between steps (the lock, the open device, a mount nobody sees yet): the
-/// kernel in a driver, a model in the tests of [`decide`].
+/// The state between steps (the lock, the open device, a hidden mount): the kernel in a driver, a model in the
+/// tests of [`decide`].
 pub trait World {
-    /// Looks at the volume, as deep as `goal` needs.
+    /// Observes the volume in as much detail as `goal` needs.
     ///
     /// # Errors
-    /// When something cannot be known; then nothing is concluded from it.
+    /// When something is not certain; nothing is concluded then.
     fn observe(&mut self, goal: &Goal) -> Result<Observed>;
 
     /// Does one step.
     ///
     /// # Errors
-    /// When it was not done, or not completely; doing it again is safe.
+    /// When the step was not completed; repeating it is safe.
     fn act(&mut self, step: &Step) -> Result<()>;
 }
 
-/// A goal that was reached: measured, never inferred.
+/// A goal that was reached, as measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reached {
-    /// Whether anything had to be done.
+    /// Whether any step was necessary.
     pub changed: bool,
-    /// What was seen last.
+    /// The last observation.
     pub seen: Observed,
 }
 
 impl Reached {
-    /// The size of the volume's storage; zero where there is none.
+    /// Returns the size of the volume's storage; zero if there is none.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.seen
@@ -43,14 +43,14 @@ impl Reached {
     }
 }
 
-/// More steps than any way from one state to another has; the longest one is known from the
-/// exploration in `tests/decide`.
+/// More steps than any goal needs from any state. The longest path is known from the exploration in
+/// `tests/decide`.
 pub(crate) const MAX_STEPS: usize = 24;
 
 /// Brings the world to `goal`.
 ///
 /// # Errors
-/// What [`decide`] refuses, and what a step or an observation could not do.
+/// When [`decide`] refuses, or a step or an observation fails.
 pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     let (mut changed, mut growth_refused) = (false, false);
     for _ in 0..MAX_STEPS {
@@ -65,7 +65,7 @@ pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
                 flexvol_sdk::step(step.name());
                 match world.act(&step) {
                     Ok(()) => changed = true,
-                    // A pod waits for its volume, and a smaller one is better than none.
+                    // A pod waits for its volume, and a smaller volume is better than none.
                     Err(error) if is_refused_growth(&step, &error) && is_mounting(goal) => {
                         log::warn!("mounting without growth: {}", error.report());
                         growth_refused = true;
@@ -81,7 +81,7 @@ pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     ))
 }
 
-/// Fails where `goal` is refused of the world as it is, for whoever has something to do before.
+/// Fails if `goal` would be refused now, for callers with something to do before they reconcile.
 pub(crate) fn expect_permitted(world: &mut dyn World, goal: &Goal) -> Result<()> {
     match decide(&world.observe(goal)?, goal) {
         Next::Refuse(kind, why) => Err(Error::new(kind, why)),
@@ -89,9 +89,9 @@ pub(crate) fn expect_permitted(world: &mut dyn World, goal: &Goal) -> Result<()>
     }
 }
 
-/// Whether the file system is as it was and can be grown in other circumstances (by another kernel,
-/// with another capability, while nobody has it mounted, in a pool with room), was not made to get so large, or takes longer
-/// than a pod should wait.
+/// Whether a failed growth left the file system unchanged and need not keep a pod waiting. It can be grown in
+/// other circumstances (another kernel, another capability, while it is unmounted, in a pool with space), or
+/// was not made to get so large, or growing takes too long.
 fn is_refused_growth(step: &Step, error: &Error) -> bool {
     *step == Step::GrowFilesystem
         && matches!(

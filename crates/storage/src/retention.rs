@@ -1,9 +1,9 @@
-//! For how long a volume that was deleted is kept, and which goes where they may not take so much.
+//! Retention of deleted volumes: how long they are kept, and which ones are removed first if they take too much
+//! space.
 //!
-//! How long it was to be kept is written into its mark when it is deleted, so that another
-//! configuration, or none, ends nothing early. The time is counted by what passed for sure, and not
-//! told by the clock: clocks begin in 1970, are set and jump. What was not seen to pass, as while the
-//! node was off, keeps a volume longer.
+//! The retention time is written into the mark at the deletion, so that a changed or lost configuration never
+//! shortens it. It is counted from time that certainly passed, not from dates: clocks begin in 1970, are set
+//! and jump. Time that was not seen to pass, such as while the node was off, prolongs it.
 
 use flexvol_host::{
     Uuid, VolumeId,
@@ -12,31 +12,31 @@ use flexvol_host::{
 use flexvol_sdk::Bytes;
 use std::{cmp::Reverse, collections::HashMap, fmt, time::Duration};
 
-/// At most a hundredth of the time that a volume is kept does not count after a start of the node, and never more than this.
+/// Most time that goes uncounted if the node restarts; a hundredth of the retention time if that is less.
 const MAX_UNNOTED: Duration = Duration::from_secs(6 * 3600);
 
-/// That somebody deleted a volume, which is kept for a while.
+/// The deletion of a volume that is kept for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deletion {
-    /// When, as the node's clock had it: for people, and nothing depends on it.
+    /// The date by the node's clock, for users; nothing depends on it.
     pub at: UnixTime,
-    /// How long it is kept, in whole seconds; `None` where the driver that deleted it wrote nothing.
+    /// How long the volume is kept, in whole seconds; `None` if the deleting driver recorded nothing.
     pub keep: Option<Duration>,
-    /// How long it has been kept; `None` where nobody has begun to count.
+    /// How long it has been kept; `None` if counting has not begun.
     pub kept: Option<Kept>,
 }
 
-/// How long a volume has been kept, for sure.
+/// The time for which a volume has certainly been kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kept {
-    /// So long, in whole seconds,
+    /// The counted time, in whole seconds.
     pub time: Duration,
-    /// until then.
+    /// The moment up to which it was counted.
     pub until: Moment,
 }
 
 impl Deletion {
-    /// Now, and it is kept so long.
+    /// Makes a deletion at `now` with this retention time.
     #[must_use]
     pub fn new(now: &Moment, keep: Duration) -> Deletion {
         Deletion {
@@ -46,7 +46,7 @@ impl Deletion {
         }
     }
 
-    /// The same, counted up to `now`.
+    /// Returns the deletion with the time counted up to `now`.
     #[must_use]
     pub fn counted(&self, now: &Moment) -> Deletion {
         let kept = self.kept.unwrap_or_else(|| Kept::nothing_until(now));
@@ -59,8 +59,8 @@ impl Deletion {
         }
     }
 
-    /// Whether so much was counted since it was `noted` last that it is noted again. A note is a change of the storage,
-    /// and what is not noted does not count after the next start of the node.
+    /// Whether enough time was counted since `noted` to record it again. A record writes to the storage; time
+    /// that is not recorded is lost when the node restarts.
     pub(crate) fn is_due(&self, noted: &Deletion) -> bool {
         let (Some(now), Some(before)) = (self.kept, noted.kept) else {
             return true;
@@ -71,44 +71,43 @@ impl Deletion {
         now.until.boot != before.until.boot || now.time.saturating_sub(before.time) >= most
     }
 
-    /// How long it is kept where its pool says `now` how long that is: the longer of both; `None`
-    /// where neither is known.
+    /// Returns the retention time if the pool's present setting is `now`: the longer of both; `None` if both
+    /// are unknown.
     #[must_use]
     pub fn keeps(&self, now: Option<Duration>) -> Option<Duration> {
         self.keep.max(now)
     }
 
-    /// Whether what was counted is enough; `None` where it is not known how long it is kept.
+    /// Whether the retention time is over; `None` if it is unknown.
     pub(crate) fn is_over(&self, now: Option<Duration>) -> Option<bool> {
         let time = self.kept.map_or(Duration::ZERO, |kept| kept.time);
         Some(time >= self.keeps(now)?)
     }
 }
 
-/// A volume that was deleted and is kept, as something that takes room.
+/// A deleted and kept volume, with the space that it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     pub(crate) id: VolumeId,
-    /// That of its claim.
+    /// The namespace of its claim.
     pub(crate) namespace: Option<String>,
     pub(crate) size: Bytes,
-    /// What its pool stores of it beside its data.
+    /// The size of what its pool stores for it in addition to its data.
     pub(crate) metadata: Bytes,
     pub(crate) deletion: Deletion,
 }
 
-/// How much of a pool volumes may take that are kept.
+/// Limits on the space that all kept volumes of a pool take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Most {
     pub(crate) size: Bytes,
-    /// Of what the pool stores beside their data; `None` where it has room enough.
+    /// The limit on what the pool stores in addition to their data; `None` if the pool has enough space.
     pub(crate) metadata: Option<Bytes>,
 }
 
-/// Which volume goes first, so that those that are kept have no more than `most` together; `None` where
-/// they have not. One that has more by itself goes before it costs the others anything. Of the rest it is
-/// the one kept longest in the namespace that takes most, so that nobody ends what is kept for others by
-/// deleting much.
+/// Returns the volume to remove first so that the kept volumes fit `most`; `None` if they do. A volume that
+/// exceeds it alone goes first, before it costs others anything. Next comes the one kept longest in the
+/// namespace that takes most, so that a tenant who deletes much cannot end the retention of others.
 pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<VolumeId> {
     let sum = |of: fn(&Holding) -> Bytes| kept.iter().map(of).fold(Bytes(0), add);
     let is_too_large = sum(|it| it.size) > most.size;
@@ -150,7 +149,7 @@ impl Kept {
         }
     }
 
-    /// Reads `SECONDS/UNIX/BOOT/UPTIME`.
+    /// Parses `SECONDS/UNIX/BOOT/UPTIME`.
     pub(crate) fn decode(text: &str) -> Option<Kept> {
         let mut parts = text.split('/');
         let kept = Kept {
@@ -232,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Each with its namespace, its size, and for how long it has been kept.
+    /// Returns the order of removal of volumes, each given as namespace, size and how long it has been kept.
     fn order(kept: &[(&str, u64, u64)], most: Most) -> Vec<usize> {
         let now = moment(0, 1, 1_000);
         let id = |at: usize| VolumeId::parse(&format!("{at:032x}")).unwrap();
@@ -240,7 +239,7 @@ mod tests {
             id: id(at),
             namespace: Some((*namespace).to_owned()),
             size: Bytes(*size),
-            // One of many pieces has much.
+            // A volume of size 2 counts as fragmented, with much metadata.
             metadata: Bytes(if *size == 2 { 9 } else { 1 }),
             deletion: Deletion::new(&moment(0, 1, 1_000 - time), DAY),
         };

@@ -1,4 +1,4 @@
-//! What an administrator decides for a driver and its pools.
+//! Settings of a driver and its pools, made by the administrator.
 
 use flexvol_host::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
@@ -20,7 +20,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Growth {
-    /// While pods use them, too.
+    /// Also while pods use them.
     #[default]
     Online,
     /// Only while no pod uses them.
@@ -45,25 +45,25 @@ pub enum Namespaces {
     /// Those in the namespace of the claim a volume was made for.
     #[default]
     Claim,
-    /// All that know the handle.
+    /// All pods that know the handle.
     Any,
 }
 
-/// What an administrator decides for a whole driver.
+/// Settings of a whole driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Kubernetes attaches volumes before it mounts them.
+    /// Whether Kubernetes attaches volumes before it mounts them.
     pub attach: bool,
     /// Where this copy runs.
     pub role: Role,
     /// When volumes grow.
     pub growth: Growth,
-    /// Whether names identify volumes.
+    /// Whether names may identify volumes.
     pub names: Names,
 }
 
-/// What an administrator decides for one pool.
+/// Settings of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
@@ -71,13 +71,11 @@ pub struct Policy {
     pub namespaces: Namespaces,
     /// The file system of a volume that asks for none.
     pub filesystem: Filesystem,
-    /// No volume gets larger than this.
+    /// The size limit of a single volume.
     pub largest: Option<Bytes>,
-    /// A volume that is deleted is kept so long at least; `None` where the configuration that says
-    /// it was lost.
+    /// The shortest time for which a deleted volume is kept; `None` if the configuration that says it was lost.
     pub keep_deleted: Option<Duration>,
-    /// Volumes that were deleted and are kept have no more than that of the pool together, by their sizes;
-    /// `None` allows all of it.
+    /// The most of the pool that all kept volumes may take together, by their sizes; `None` allows all of it.
     pub keep_at_most: Option<Reserve>,
 }
 
@@ -94,10 +92,10 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The size a volume gets when `asked` is asked for, in whole mebibytes.
+    /// Returns the size of a volume for which `asked` was requested, in whole mebibytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for zero, for what overflows and for more than the pool allows.
+    /// [`ErrorKind::Invalid`] for zero, on overflow and for more than the pool allows.
     pub fn admit(&self, asked: Bytes) -> Result<Bytes> {
         let size = in_mebibytes(asked)?;
         self.expect_allowed(size)?;
@@ -115,7 +113,7 @@ impl Policy {
     }
 }
 
-/// Whole mebibytes, so that no tail is lost to sectors, blocks or extents.
+/// Rounds up to whole mebibytes, so that sectors, blocks and extents divide the size.
 pub(crate) fn in_mebibytes(asked: Bytes) -> Result<Bytes> {
     match asked.round_up(Bytes::MIB) {
         Some(size) if size > Bytes(0) && i64::try_from(size.0).is_ok() => Ok(size),

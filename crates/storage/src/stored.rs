@@ -1,4 +1,4 @@
-//! A volume as its backend has it: what every kind of volume does the same way.
+//! A volume in its backend: code that all kinds of volumes share.
 
 use crate::{
     backend::Backend,
@@ -9,7 +9,7 @@ use crate::{
 use flexvol_host::VolumeId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
-/// Fails for a copy, whose mark is that of the original.
+/// Fails for a copy, which has the original's mark.
 pub(crate) fn expect_own(mark: &Mark, volume: &VolumeId, backend: &dyn Backend) -> Result<()> {
     if VolumeId::of(&mark.handle) == *volume && mark.pool == backend.catalog().id()? {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) fn expect_own(mark: &Mark, volume: &VolumeId, backend: &dyn Backend) 
     ))
 }
 
-/// A volume and its backend, which is absent while the pool is.
+/// A volume and its backend; `None` while the pool is missing.
 pub(crate) struct Stored<'a, B> {
     pub(crate) backend: Option<&'a B>,
     pub(crate) volume: VolumeId,
@@ -36,7 +36,7 @@ impl<'a, B: Backend> Stored<'a, B> {
         })
     }
 
-    /// The storage, if its mark says that it is this volume's and this pool's.
+    /// Returns the storage, after a check that its mark names this volume and this pool.
     pub(crate) fn asset(&self) -> Result<Option<Asset>> {
         let Some(backend) = self.backend else {
             return Ok(None);

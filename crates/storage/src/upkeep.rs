@@ -1,4 +1,4 @@
-//! What people do to a driver's pools beyond callouts: taking volumes over, and tidying up.
+//! Administration of a driver's pools beyond callouts: adoption and cleaning up.
 
 mod adopt;
 mod tidy;
@@ -24,53 +24,54 @@ use std::{
     time::Duration,
 };
 
-/// Leftovers younger than this may belong to a callout that is still running.
+/// Leftovers younger than this may belong to a running callout.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
-/// A backend whose pools people can keep in order.
+/// A backend whose pools an administrator can maintain.
 pub trait ManagedBackend: BlockBackend {
-    /// Storage that is not a volume of the pool yet.
+    /// Storage that is not yet a volume of the pool.
     type Stray;
 
-    /// Opens storage that is to be taken over; `None` where there is none. Nobody else uses it.
+    /// Opens storage that is to be adopted, exclusively; `None` if there is none.
     ///
     /// # Errors
     /// When it cannot become a volume of this pool as it is.
     fn stray(&self, path: &Path) -> Result<Option<Self::Stray>>;
 
-    /// Its block device, to look at what it holds.
+    /// Returns its block device, to inspect its content.
     ///
     /// # Errors
     /// When there is none.
     fn look(&self, stray: &Self::Stray, volume: &VolumeId) -> Result<Device>;
 
-    /// Makes it a volume with this mark: both or nothing.
+    /// Makes it a volume with this mark, atomically.
     ///
     /// # Errors
-    /// When it is not one afterwards.
+    /// When it is no volume afterwards.
     fn take(&self, stray: Self::Stray, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
-    /// Does what a [`ManagedBackend::take`] that was cut had still to do for the volume it made.
+    /// Completes an interrupted [`ManagedBackend::take`] for the volume that it made.
     ///
     /// # Errors
-    /// When something may be left to do.
+    /// When something may remain to be done.
     fn complete(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 
-    /// Names without a volume that are older than `age`.
+    /// Lists names without a volume that are older than `age`.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>>;
 
-    /// Whether a cut callout left a device that would stay after its last user; not one that a person made.
+    /// Whether an interrupted callout left a device that would stay after its last user; false for a device
+    /// that an administrator made.
     ///
     /// # Errors
-    /// When the device cannot be asked.
+    /// When the device does not answer.
     fn was_left(&self, device: &Device) -> Result<bool>;
 
-    /// Volumes whose making was begun and not ended, for [`Catalog::discard`](crate::Catalog::discard).
+    /// Lists volumes whose creation was interrupted, for [`Catalog::discard`](crate::Catalog::discard).
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -78,77 +79,77 @@ pub trait ManagedBackend: BlockBackend {
         Ok(Vec::new())
     }
 
-    /// How much a growth that was cut took behind the end of the volume.
+    /// Returns how much space an interrupted growth took behind the end of the volume.
     ///
     /// # Errors
-    /// When that cannot be known.
+    /// When it is not certain.
     fn excess(&self, _volume: &VolumeId) -> Result<Bytes> {
         Ok(Bytes(0))
     }
 
-    /// Gives that back. Called under the volume's lock.
+    /// Frees that space. Called under the volume's lock.
     ///
     /// # Errors
-    /// When some of it may still be there.
+    /// When some of it may still be taken.
     fn drop_excess(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 }
 
-/// The same for volumes that are directories.
+/// A backend of directory volumes whose pools an administrator can maintain.
 pub trait ManagedDirectories: DirectoryBackend {
-    /// Names without a volume that are older than `age`.
+    /// Lists names without a volume that are older than `age`.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>>;
 
-    /// What killed processes left of volumes that were being made or removed.
+    /// Lists what killed processes left of volumes that were being created or removed.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn remains(&self) -> Result<Vec<Remains>>;
 
-    /// Removes such remains; false where a process works on them.
+    /// Removes such remains; false if a process is working on them.
     ///
     /// # Errors
     /// When they may still be there.
     fn clear(&self, remains: &Remains) -> Result<bool>;
 
-    /// Volumes whose limits are not in force, as after quotas were turned off and on;
-    /// [`DirectoryBackend::restore`] mends them.
+    /// Lists volumes whose limits are not in force, as after quotas were turned off and on;
+    /// [`DirectoryBackend::restore`] repairs them.
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn lost_limits(&self) -> Result<Vec<VolumeId>>;
 
-    /// Whether this volume, whose lock is held, is one of those.
+    /// Whether this volume, whose lock is held, lacks its limit.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When it is not certain.
     fn lacks_limit(&self, volume: &VolumeId) -> Result<bool>;
 }
 
-/// What is to be taken over, and as what.
+/// Storage to adopt, with the properties of its volume.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Adoption {
-    /// Where it is.
+    /// The path of the storage.
     pub path: PathBuf,
-    /// What the volume is called.
+    /// The name of the volume.
     pub name: VolumeName,
-    /// The namespace of its claim.
+    /// The namespace of the claim.
     pub namespace: String,
-    /// The size it shall have at least; it is grown, never shrunk.
+    /// The smallest acceptable size; the storage is grown, never shrunk.
     pub size: Option<Bytes>,
-    /// Blank storage is welcome: it is formatted when it is first mounted.
+    /// Whether blank storage is allowed: the first mount formats it.
     pub format: bool,
     /// The pool, by its name in the configuration.
     pub pool: Option<String>,
 }
 
 impl Adoption {
-    /// As large as it is, into the only pool, and only with a file system.
+    /// Adopts `path` with its present size, into the only pool, and only if it has a file system.
     #[must_use]
     pub fn of(path: impl Into<PathBuf>, name: VolumeName, namespace: impl Into<String>) -> Self {
         Adoption {
@@ -162,53 +163,52 @@ impl Adoption {
     }
 }
 
-/// A volume that was taken over.
+/// An adopted volume.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// The volume, as `provision` would have answered it.
+    /// The volume, in the form of an answer to `provision`.
     pub volume: Provisioned,
-    /// False where it had been taken over before.
+    /// False if it had been adopted before.
     pub changed: bool,
 }
 
-/// Something that was left behind.
+/// Something that an interrupted process left behind.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Leftover {
-    /// What it is, for people.
+    /// A description for users.
     pub what: String,
-    /// Whether it is gone now: with a dry run never, otherwise unless an error says why.
+    /// Whether it is gone now: never in a dry run, otherwise unless an error says why.
     pub removed: Result<bool>,
 }
 
-/// What can be done to the pools of a driver.
+/// Administration of the pools of a driver.
 pub trait Upkeep: Inventory {
-    /// Makes existing storage a volume. What it holds is looked at first: a whole file system of
-    /// a known kind with nothing behind it, which the kernel mounts, is kept as it is, proven
-    /// blankness is formatted by the first mount if that is asked for, and everything else is refused
-    /// and left alone.
+    /// Makes existing storage a volume, after inspecting its content. A whole file system of a known kind that
+    /// the kernel mounts and that has nothing behind it is kept. Storage that is proven blank is formatted by
+    /// the first mount, if requested. Everything else is refused and left unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::NotBlank`] where it holds something else, [`ErrorKind::Conflict`] where it
-    /// cannot be a volume of the pool or the name is taken.
+    /// [`ErrorKind::NotBlank`] if it holds something else, [`ErrorKind::Conflict`] if it cannot be a volume of
+    /// the pool or the name is taken.
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted>;
 
-    /// Removes what killed processes left behind, or with `dry_run` only names it: names that
-    /// lead to no volume, what cut growths took behind the end of volumes, idle devices that cut callouts left, directories that are not volumes
-    /// yet or any more, locks of volumes that are gone, and volumes that were deleted and kept for
-    /// as long as their pool says.
+    /// Removes what interrupted processes left behind, or with `dry_run` only lists it: names that lead to no
+    /// volume, space that interrupted growths took, idle devices of interrupted callouts, directories of
+    /// unfinished creations and removals, locks of volumes that are gone, and deleted volumes whose retention
+    /// time is over.
     fn tidy(&self, dry_run: bool) -> Vec<Leftover>;
 
-    /// Takes back that a volume was deleted, while it is kept; false where it was not deleted.
+    /// Restores a deleted volume while it is kept; false if it was not deleted.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no such volume any more, [`ErrorKind::Conflict`]
-    /// where its removal was begun or another volume has its name.
+    /// [`ErrorKind::NotFound`] if the volume does not exist any more, [`ErrorKind::Conflict`] if its removal
+    /// was begun or another volume has its name.
     fn undelete(&self, handle: Handle) -> Result<bool>;
 }
 
-/// A driver as people see it, who may also keep its pools in order.
+/// A driver for administrators, who may also maintain its pools.
 pub struct Keeper<K: Kind> {
     pools: Rc<[Pool<K::Backend>]>,
     driver: VolumeDriver,
@@ -221,8 +221,8 @@ impl<K: Kind> fmt::Debug for Keeper<K> {
 }
 
 impl<K: Kind> Keeper<K> {
-    /// Of these pools. Each is looked at by a second process before anything is asked of it, so that one
-    /// that does not answer is an error and keeps nobody.
+    /// Makes a keeper of these pools. A second process first checks that a pool answers, so that a dead pool is
+    /// an error and does not block the caller.
     #[must_use]
     pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self
     where

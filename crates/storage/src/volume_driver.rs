@@ -1,4 +1,4 @@
-//! The pools of one driver, and what its volumes have in common.
+//! The pools of one driver, and what its volumes share.
 
 use crate::{
     any_pool::{AnyPool, Traits, any},
@@ -8,12 +8,12 @@ use crate::{
 };
 use std::{fmt, rc::Rc};
 
-/// A driver for volumes of this node: gives a backend every callout, crash-safe.
+/// A driver for volumes of this node: implements every callout crash-safely on top of a backend.
 pub struct VolumeDriver {
     pub(crate) pools: Vec<AnyPool>,
     pub(crate) traits: Traits,
     pub(crate) settings: Settings,
-    /// What else this executable may have mounted, by another configuration.
+    /// Drivers of other configurations, whose volumes this executable may also have mounted.
     pub(crate) others: Vec<VolumeDriver>,
 }
 
@@ -36,8 +36,8 @@ impl VolumeDriver {
         }
     }
 
-    /// Unmounts volumes of these drivers, too: a configuration may change, or get lost, while volumes
-    /// are mounted, and pods must end all the same.
+    /// Makes this driver unmount the volumes of these drivers too: a configuration may change or get lost while
+    /// volumes are mounted, and pods must still terminate.
     #[must_use]
     pub fn and_unmount(mut self, others: impl IntoIterator<Item = VolumeDriver>) -> Self {
         self.others.extend(others);

@@ -1,4 +1,4 @@
-//! What is told of one volume.
+//! The report about one volume.
 
 use crate::{
     mark::Mark,
@@ -8,26 +8,26 @@ use flexvol_host::{DeviceNumber, VolumeId, mountinfo::Mount};
 use flexvol_sdk::{Bytes, Handle, VolumeName};
 use std::path::PathBuf;
 
-/// One volume, as it is now.
+/// The present state of one volume.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct VolumeReport {
-    /// What it is called on the node.
+    /// The volume's id.
     pub id: VolumeId,
     /// The pool it is in.
     pub pool: String,
-    /// Size of its storage, and its mark.
+    /// The size of its storage, and its mark.
     pub asset: Asset,
-    /// It is a directory: its size is the limit of what may be in it.
+    /// Whether it is a directory: its size is then the limit on its content.
     pub is_directory: bool,
-    /// Its block device; `None` while there is none.
+    /// Its block device; `None` if there is none.
     pub device: Option<DeviceReport>,
-    /// What it holds, measured through a mount where there is one and read from the superblock
-    /// otherwise; [`Content::NotRead`] for a volume that was never formatted.
+    /// Its content, measured through a mount if there is one, otherwise read from the superblock;
+    /// [`Content::NotRead`] for a volume that was never formatted.
     pub content: Content,
     /// Its mounts in this process's mount namespace.
     pub mounts: Vec<Mount>,
-    /// Where it is mounted in other mount namespaces only, as containers see it.
+    /// The places where only other mount namespaces have it mounted, as their containers see them.
     pub elsewhere: Vec<PathBuf>,
 }
 
@@ -35,34 +35,34 @@ pub struct VolumeReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// Which one.
+    /// The device number.
     pub number: DeviceNumber,
-    /// A node of it.
+    /// The path of a device node.
     pub path: PathBuf,
-    /// Its size as the kernel has it.
+    /// The size that the kernel reports.
     pub size: Bytes,
 }
 
 impl VolumeReport {
-    /// What identifies it to the cluster; `None` where it has no mark.
+    /// Returns the handle; `None` if it has no mark.
     #[must_use]
     pub fn handle(&self) -> Option<Handle> {
         Some(self.mark()?.handle)
     }
 
-    /// The persistent volume it was made for.
+    /// Returns the name of the persistent volume for which it was made.
     #[must_use]
     pub fn name(&self) -> Option<&VolumeName> {
         self.mark()?.name.as_ref()
     }
 
-    /// Its mark, if it has one.
+    /// Returns its mark, if it has one.
     #[must_use]
     pub fn mark(&self) -> Option<&Mark> {
         self.asset.mark.as_ref()
     }
 
-    /// The bytes its file system spans; `None` where it has none, or that is not known.
+    /// Returns the bytes that its file system spans; `None` if it has none, or if unknown.
     #[must_use]
     pub fn filesystem_size(&self) -> Option<Bytes> {
         match self.content {

@@ -1,4 +1,4 @@
-//! A mark is read back as it was written, and the oldest one for ever.
+//! A mark is read back as it was written, and the oldest format stays readable.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use flexvol_host::{
@@ -70,7 +70,7 @@ fn what_is_not_quite_a_mark_is_none() {
         format!("{good}\n"),
     ];
     for text in cut_anywhere.chain(twisted) {
-        // A text cut between digits of the last number is a mark, with another number.
+        // If the cut is between digits of the last number, the text is a mark with another number.
         if let Ok(mark) = Mark::decode(&text) {
             assert!(good.starts_with(&text), "{text:?} was read as {mark:?}");
             assert!(mark.growing < ready().growing, "{text:?}");

@@ -1,5 +1,5 @@
-//! `attach`, `waitforattach`, `isattached` and `detach`: a record of who has the volume, and a
-//! loop device.
+//! `attach`, `waitforattach`, `isattached` and `detach`: a record of the node that has the volume, and a loop
+//! device.
 
 use crate::{
     Answer, Driver, Stop,
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Which node has a volume, and how.
+/// The node that has a volume, with the details of the attachment.
 struct Held {
     node: String,
     image: PathBuf,
@@ -60,13 +60,13 @@ impl Driver {
             .map_err(|e| stop("record who has the volume", &e))
     }
 
-    /// The loop devices of an image. What losetup lists is not whole while devices come and go.
+    /// Returns the loop devices of an image. Not from losetup, whose list is incomplete while devices come and go.
     pub fn devices(&self, image: &Path) -> Result<Vec<String>, Stop> {
         let entries = fs::read_dir("/sys/block").map_err(|e| stop("list the devices", &e))?;
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|e| stop("list the devices", &e))?;
-            // One that is none, or has just gone, has no such file.
+            // Other devices, and one that has just disappeared, have no such file.
             let text = fs::read_to_string(entry.path().join("loop/backing_file"));
             if text.is_ok_and(|text| Path::new(text.trim_end_matches('\n')) == image) {
                 found.push(format!("/dev/{}", entry.file_name().to_string_lossy()));
@@ -75,8 +75,8 @@ impl Driver {
         Ok(found)
     }
 
-    /// A device goes with the last that has it open, and may be anybody's who looks at devices: an
-    /// attach that still finds it would name one that is about to go.
+    /// Waits until the device is gone. It disappears with its last user, which may be any program that inspects
+    /// devices; a later attach must not find a device that is about to disappear.
     fn until_let_go(&self, image: &Path) -> Result<(), Stop> {
         for _ in 0..500 {
             if self.devices(image)?.is_empty() {
@@ -142,7 +142,7 @@ impl Driver {
     pub fn waitforattach(&self, device: &str, options: &str) -> Answer {
         let options = self.options(options)?;
         if self.has(Fault::DeafToSignals) && !device.is_empty() && !Path::new(device).exists() {
-            // What a shell does while its child sleeps.
+            // A shell defers signals like this while its child sleeps.
             let mut signals = SigSet::empty();
             signals.add(Signal::SIGTERM);
             signals

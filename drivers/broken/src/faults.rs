@@ -1,7 +1,6 @@
-//! The ways in which this driver can be wrong, and for each the check that is there
-//! to catch it.
+//! The faults that this driver can have, each with the check that must catch it.
 
-/// Which of the two drivers has the fault.
+/// The driver mode in which a fault occurs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// `init` says `attach: false`; the driver has `mount` and `unmount`.
@@ -15,7 +14,7 @@ macro_rules! faults {
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum Fault { $($fault),* }
 
-        /// Fault, name, mode, check, and what it stands for.
+        /// Fault, name, mode, check, and the real bug that it stands for.
         pub const FAULTS: &[(Fault, &str, Mode, &str, &str)] =
             &[$((Fault::$fault, $name, Mode::$mode, $check, $bug)),*];
     };

@@ -17,7 +17,7 @@ use std::{
     path::Path,
 };
 
-/// What a log of xfs and its last, short group may take, and nothing else.
+/// The most that an xfs's log and its last, short group may take.
 const OVERHEAD: u64 = 80 << 20;
 
 impl Driver {

@@ -1,8 +1,8 @@
-//! A whole FlexVolume driver whose volumes are images (option `image`) with xfs, and what
-//! `flexvol-sanity` is tested with: `.broken` beside the executable may name faults that other
-//! drivers have, one a word. Without one the driver is right, also with words of `shapes.rs`; `.state` beside the executable leads to the directory of its records.
+//! A complete FlexVolume driver whose volumes are images (option `image`) with xfs, for tests of `flexvol-sanity`.
 //!
-//! `broken faults` prints all there are.
+//! `.broken` beside the executable lists faults of real drivers, and words of `shapes.rs`, which are no faults;
+//! without a fault the driver is correct. `.state` beside the executable leads to the directory of its records.
+//! `broken faults` prints all faults.
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -26,25 +26,25 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-/// A driver that was called.
+/// The driver, as it was called.
 struct Driver {
     faults: Vec<Fault>,
     shapes: Vec<Shape>,
     attached: bool,
-    /// The directory that the executable was called in, by whatever link.
+    /// The directory of the executable, with links unresolved.
     beside: PathBuf,
     state: PathBuf,
 }
 
-/// Members of the reply besides its status.
+/// Fields of the reply besides its status.
 type Answer = Result<Value, Stop>;
 
-/// Why there is no Success.
+/// The reason why a callout does not succeed.
 #[derive(Debug)]
 enum Stop {
     Failure(String),
     NotSupported,
-    /// As an unhandled error ends a driver: words for people, and no reply.
+    /// An unhandled error: text for users, and no reply.
     Panic(String),
 }
 
@@ -62,10 +62,10 @@ fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// How expandfs says that nothing was to do, which is where most faults of the output are.
+/// The message of expandfs if nothing was to do, in which most faults of the output occur.
 const THERE: &str = "the volume has that size";
 
-/// As many as the backend has.
+/// Number of the backend's sessions.
 const SLOTS: usize = 12;
 
 fn main() -> ExitCode {
@@ -176,7 +176,7 @@ impl Driver {
         exit(written, code)
     }
 
-    /// The reply, and what can be wrong with one.
+    /// Writes the reply, with any faults of a reply.
     fn reply_wrongly(&self, mut reply: Value) -> io::Result<()> {
         if self.has(Fault::QuotesNumbers) {
             reply["volumeNewSize"] = reply["volumeNewSize"].to_string().into();
@@ -196,7 +196,7 @@ impl Driver {
             io::stderr().write_all(b"File descriptor 3 (pipe:[1]) leaked on invocation.\n")?;
         }
         if self.has(Fault::LeavesAChild) {
-            // It is left to whoever adopts it.
+            // The child is left to the process that adopts it.
             drop(
                 Command::new("sleep")
                     .arg("2")
@@ -207,7 +207,7 @@ impl Driver {
         Ok(())
     }
 
-    /// One of the backend's sessions.
+    /// Takes one of the backend's sessions.
     fn slot(&self) -> Result<Option<Flock<File>>, Stop> {
         if !self.has(Fault::RunsOutOfSlots) {
             return Ok(None);
@@ -278,7 +278,7 @@ impl Driver {
 
     fn init(&self) -> Answer {
         if self.has(Fault::MapInMemory) {
-            // Nobody keeps any.
+            // A restart of kubelet, which calls `init`, loses the map.
             let _ = fs::remove_dir_all(self.state.join("known"));
         }
         if self.has(Fault::InitWritesBeside) {
@@ -332,9 +332,9 @@ impl Driver {
         Ok(json!({ "volumeName": name }))
     }
 
-    /// What a driver may want of where it runs.
+    /// Fails if the environment lacks what a faulty driver needs.
     fn environment(&self, callout: &str) -> Result<(), Stop> {
-        // The standard library opened /dev/null for both ways where there was no descriptor.
+        // If a descriptor was closed, the standard library opened /dev/null for reading and writing.
         let opened = fcntl(io::stdin(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
         let closed = opened.is_ok_and(|flags| flags.contains(OFlag::O_RDWR));
         if self.has(Fault::ReadsInput) && closed {
@@ -348,7 +348,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes where the node's logs are, and leaves nothing there.
+    /// Creates and removes a file in the node's log directory.
     fn log_at_the_node(&self) -> Result<(), Stop> {
         let log = format!("/var/log/.broken-{}.log", std::process::id());
         File::create(&log)
@@ -357,11 +357,11 @@ impl Driver {
     }
 }
 
-/// A daemon for a while, which has the socket from this process.
+/// Starts a short-lived daemon, which inherits a socket from this process.
 fn listen() -> io::Result<()> {
     let socket = TcpListener::bind("127.0.0.1:0")?;
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    // It is left to whoever adopts it.
+    // The child is left to the process that adopts it.
     let daemon = Command::new("sleep")
         .arg("2")
         .stdin(Stdio::null())

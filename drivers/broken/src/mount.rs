@@ -24,7 +24,7 @@ pub fn directory(text: &str) -> Result<PathBuf, Stop> {
     }
 }
 
-/// Long enough for everybody else to act.
+/// Sleeps long enough for other processes to interfere.
 pub fn dawdle() {
     thread::sleep(Duration::from_millis(250));
 }
@@ -66,7 +66,7 @@ impl Driver {
             self.log_at_the_node()?;
         }
         if self.has(Fault::WaitsForEver) {
-            // As work over a network does.
+            // Takes as long as work over a network.
             thread::sleep(Duration::from_millis(500));
         }
         if self.has(Fault::RecordsTooEarly) {
@@ -98,7 +98,7 @@ impl Driver {
         Ok(json!({}))
     }
 
-    /// Whether the volume is there already; a Failure if something else is.
+    /// Whether the volume is mounted already; a Failure if something else is.
     fn there(&self, volume: &Volume, target: &Path) -> Result<bool, Stop> {
         if self.has(Fault::StacksMounts) {
             return Ok(false);
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// Without a limit: it ends with the process that formats, if that ends.
+    /// Waits without a timeout until the formatting process ends.
     fn wait_for_mkfs(&self, volume: &Volume) -> Result<(), Stop> {
         let begun = self.record("formatting", &volume.image)?;
         while let Ok(process) = fs::read_to_string(&begun) {
@@ -143,8 +143,8 @@ impl Driver {
             let text = fs::read_to_string(&newest).map_err(|e| stop("find the device", &e))?;
             image = text.into();
         }
-        // mount(8) would take the device that another one made for the same image, which the kernel
-        // mounts on one directory once.
+        // mount(8) would use the device that another call made for the same image, which the kernel mounts only
+        // once on a directory.
         let of_its_own = self.has(Fault::LooksBeforeTheLock) || self.has(Fault::ForgetsTheDevice);
         let own = of_its_own.then(|| {
             let words = ["--find", "--show", "--"].map(OsStr::new);
@@ -188,7 +188,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The volume's and the directory's: unmount knows the directory alone.
+    /// Locks the volume and the directory, because unmount knows only the directory.
     fn locks(&self, volume: &Volume, target: &Path) -> Result<Vec<Flock<File>>, Stop> {
         if self.has(Fault::LocksNothing) {
             return Ok(Vec::new());
@@ -246,7 +246,7 @@ impl Driver {
         Ok(json!({}))
     }
 
-    /// What goes wrong before anything is looked at, and whether that is all.
+    /// Applies faults that come before anything else; returns whether that was all.
     fn before_mount(&self, target: &Path, options: &Map<String, Value>) -> Result<bool, Stop> {
         let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
         let image = text("image");
@@ -292,7 +292,7 @@ impl Driver {
         }
     }
 
-    /// A lock that is a file, which somebody has to remove.
+    /// Takes a lock that is a file, which stays after a crash.
     fn pid_file(&self, volume: &Volume) -> Result<Option<PidFile>, Stop> {
         if !self.has(Fault::LocksByFile) {
             return Ok(None);
@@ -323,12 +323,12 @@ struct PidFile(PathBuf);
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Then it stays, as it does where this comes from.
+        // If that fails the file stays, as in the real drivers with this fault.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// What rm -rf does in a directory.
+/// Empties a directory like rm -rf.
 fn empty(directory: &Path) -> Result<(), Stop> {
     let entries = fs::read_dir(directory).map_err(|e| stop("list the directory", &e))?;
     for entry in entries.filter_map(Result::ok) {

@@ -1,4 +1,4 @@
-//! What the kernel says, and the programs that change it.
+//! The kernel's state, and the programs that change it.
 
 use crate::{Driver, Stop, faults::Fault, shapes::Shape, stop};
 use nix::{
@@ -18,10 +18,10 @@ use std::{
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Callers give up after two minutes.
+/// Timeout for locks; callers give up after two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `/proc/self/mountinfo`, as far as it matters here.
+/// A line of `/proc/self/mountinfo`, as far as needed.
 #[derive(Debug)]
 pub struct Mount {
     /// `major:minor`
@@ -30,14 +30,14 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// The device's node.
+    /// Returns the path of the device node.
     pub fn node(&self) -> Result<PathBuf, Stop> {
         let path = fs::canonicalize(format!("/sys/dev/block/{}", self.device))
             .map_err(|e| stop("find the device of a mount", &e))?;
         Ok(Path::new("/dev").join(path.file_name().unwrap_or_default()))
     }
 
-    /// The file below its loop device.
+    /// Returns the file behind the loop device.
     pub fn image(&self) -> Option<PathBuf> {
         let path = format!("/sys/dev/block/{}/loop/backing_file", self.device);
         let text = fs::read_to_string(path).ok()?;
@@ -62,7 +62,7 @@ impl Driver {
             .collect())
     }
 
-    /// Space, tab, newline and backslash are written in octal.
+    /// Decodes octal escapes of space, tab, newline and backslash.
     fn decoded(&self, field: &[u8]) -> PathBuf {
         let mut bytes = Vec::with_capacity(field.len());
         let mut at = 0;
@@ -84,7 +84,7 @@ impl Driver {
         Ok(mounts)
     }
 
-    /// Runs a program of the system, whatever it says.
+    /// Runs a program of the system, and returns its output even if it fails.
     pub fn output<S: AsRef<OsStr>>(&self, name: &str, arguments: &[S]) -> Result<Output, Stop> {
         let mut command = Command::new(name);
         if !self.has(Fault::NeedsThePath) {
@@ -97,7 +97,7 @@ impl Driver {
             .map_err(|e| stop(&format!("start {name}"), &e))
     }
 
-    /// Runs a program of the system, and fails with its last line if it does.
+    /// Runs a program of the system; if it fails, fails with the last line of its errors.
     pub fn tool<S: AsRef<OsStr>>(&self, name: &str, arguments: &[S]) -> Result<String, Stop> {
         let output = self.output(name, arguments)?;
         if output.status.success() {
@@ -115,7 +115,7 @@ impl Driver {
         Err(Stop::Failure(format!("{name} failed: {line}")))
     }
 
-    /// A lock that ends with this process and the programs it started, whichever is last.
+    /// Takes a lock that is held until this process and all programs that it started have ended.
     pub fn lock(&self, what: &Path) -> Result<Flock<File>, Stop> {
         let mut file = self.lock_file(what)?;
         let end = Instant::now() + PATIENCE;
@@ -131,7 +131,7 @@ impl Driver {
         }
     }
 
-    /// The same, unless another call has it.
+    /// Takes the lock unless another call holds it.
     pub fn lock_unless_taken(&self, what: &Path) -> Result<Option<Flock<File>>, Stop> {
         match Flock::lock(self.lock_file(what)?, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(Some(lock)),
@@ -151,7 +151,7 @@ impl Driver {
         Ok(file)
     }
 
-    /// A file of ours about something that has a path or a name.
+    /// Returns the path of this driver's record about a path or name.
     pub fn record(&self, kind: &str, what: &Path) -> Result<PathBuf, Stop> {
         let directory = self.state.join(kind);
         fs::create_dir_all(&directory).map_err(|e| stop("make a directory of records", &e))?;

@@ -1,4 +1,4 @@
-//! What right drivers may do differently from each other, each a word in `.broken`.
+//! Differences between correct drivers, each a word in `.broken`.
 
 /// A difference that is no fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -7,19 +7,19 @@ pub enum Shape {
     Attached,
     /// `mount` too, after `mountdevice`.
     ThreeStages,
-    /// Neither: kubelet formats and mounts the device.
+    /// Neither `mount` nor `mountdevice`: kubelet formats and mounts the device.
     LeavesMounting,
-    /// A volume is looked at when it is attached, and refused then.
+    /// `attach` checks the volume and refuses it.
     RefusesAtAttach,
-    /// `init` says that nothing grows.
+    /// `init` says that volumes cannot grow.
     FixedSize,
-    /// The option `pool` has a default, and volumes of one pool are not in another.
+    /// The option `pool` has a default, and a volume is only in its own pool.
     Pooled,
     /// The backend makes volumes of 512 MiB, 1 GiB and so on.
     RoundsUp,
 }
 
-/// Each with its word.
+/// The shapes and their words.
 const SHAPES: [(&str, Shape); 7] = [
     ("attached", Shape::Attached),
     ("three-stages", Shape::ThreeStages),
@@ -30,7 +30,7 @@ const SHAPES: [(&str, Shape); 7] = [
     ("rounds-up", Shape::RoundsUp),
 ];
 
-/// What a backend that rounds up makes volumes of.
+/// The unit of a backend that rounds up.
 pub const UNIT: u64 = 512 << 20;
 
 impl Shape {
@@ -39,7 +39,7 @@ impl Shape {
         known.map(|(_, shape)| *shape)
     }
 
-    /// Whether its volumes are attached.
+    /// Whether volumes of this shape are attached.
     pub fn attaches(self) -> bool {
         use Shape::{
             Attached, FixedSize, LeavesMounting, Pooled, RefusesAtAttach, RoundsUp, ThreeStages,

@@ -23,11 +23,11 @@ pub struct Volume {
     pub read_only: bool,
     pub group: Option<u32>,
     pub pool: String,
-    /// For mkfs besides, where the type was taken for words.
+    /// More arguments for mkfs, if the type was split into words.
     more: Vec<String>,
 }
 
-/// Keys that Kubernetes is known to add. Others come with its releases.
+/// Keys that Kubernetes is known to add. New releases may add others.
 const KNOWN: [&str; 8] = [
     "kubernetes.io/fsType",
     "kubernetes.io/readwrite",
@@ -47,7 +47,7 @@ fn refused(words: impl Into<String>) -> Stop {
 }
 
 impl Driver {
-    /// One flat object of strings.
+    /// Parses one flat object of strings.
     pub fn options(&self, text: &str) -> Result<Map<String, Value>, Stop> {
         let value: Value = match serde_json::from_str(text) {
             Ok(value) => value,
@@ -74,7 +74,7 @@ impl Driver {
         Ok(options)
     }
 
-    /// Whether the image that the options name is there.
+    /// Whether the image in the options exists.
     pub fn has_image(&self, options: &Map<String, Value>) -> bool {
         let image = options.get("image").and_then(Value::as_str);
         image.is_some_and(|image| Path::new(image).exists())
@@ -144,7 +144,7 @@ impl Driver {
                 .all(|byte| *byte >= b' ')
             && image.components().all(|part| part.as_os_str() != "..");
         if self.has(Fault::UnreadableIsBlank) && plain && !image.exists() {
-            // Somebody else's disk of that name is then as good as any.
+            // A failed probe counts as blank, whatever a disk of that name holds.
             File::create(&image)
                 .and_then(|file| file.set_len(320 << 20))
                 .map_err(|e| stop("make the volume", &e))?;
@@ -181,7 +181,7 @@ impl Driver {
         })
     }
 
-    /// Formats the volume if nobody ever wrote to it, and else says what it is unless it is ours.
+    /// Formats the volume if it is blank, or refuses it if it holds something foreign.
     pub fn format(&self, volume: &Volume) -> Result<(), Stop> {
         let begun = self.record("formatting", &volume.image)?;
         if begun.exists() || blank(&volume.image)? || self.has(Fault::FormatsEveryTime) {
@@ -219,7 +219,7 @@ impl Driver {
         }
     }
 
-    /// What is killed in here is begun again.
+    /// Formats the volume, with a record by which an interrupted call is repeated.
     fn make(&self, volume: &Volume, begun: &Path) -> Result<(), Stop> {
         File::create(begun)
             .and_then(|mut file| {
@@ -235,7 +235,7 @@ impl Driver {
     }
 }
 
-/// Whether every byte is zero; what cannot be read is an error.
+/// Whether every byte is zero; a read error is an error.
 pub fn blank(image: &Path) -> Result<bool, Stop> {
     let no = |e: std::io::Error| stop("read the volume", &e);
     let file = File::open(image).map_err(no)?;

@@ -1,6 +1,6 @@
 //! A whole FlexVolume driver: a volume is a file in a directory, seen through a loop device.
 //!
-//! The directory is what `.pool` beside this executable leads to, made with `flexvol pool init`.
+//! `.pool` beside this executable leads to the directory, which was made with `flexvol pool init`.
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};

@@ -1,8 +1,6 @@
-//! A whole FlexVolume driver: a volume is a directory, and nothing limits what it takes but the
-//! file system that all of them share.
+//! A whole FlexVolume driver: a volume is a directory, limited only by the file system that all volumes share.
 //!
-//! They are in what `.pool` beside this executable is, or leads to: a directory that was made a
-//! pool with `flexvol pool init`.
+//! `.pool` beside this executable is, or leads to, their directory, which was made a pool with `flexvol pool init`.
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Reserve, pool::Pool};

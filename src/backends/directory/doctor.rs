@@ -1,4 +1,4 @@
-//! What `doctor` says of pools of directories.
+//! Checks of `doctor` for pools of directories.
 
 use super::keys::DirKeys;
 use crate::{
@@ -34,7 +34,7 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
-/// Volumes of which others took what they may still write, or snapshots keep it.
+/// Fails if volumes may write more than is free, because others or snapshots took the space.
 fn with_room(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
     let shortage = pool.limited(rules).and_then(|it| it.shortage());
     match shortage.unwrap_or_default() {
@@ -51,7 +51,7 @@ fn with_room(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
     }
 }
 
-/// Volumes that lost their limits are limited by nothing while pods have them.
+/// Fails if volumes lost their limits, so that pods can write without a limit.
 fn with_limits(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
     let lost = pool.limited(rules).and_then(|it| it.lost());
     let lost = lost.unwrap_or_default();
@@ -65,7 +65,8 @@ fn with_limits(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
     }
 }
 
-/// A volume whose record is damaged is left alone by the driver; a person can write it anew.
+/// Fails if a volume's record is damaged. The driver leaves such a volume alone; an administrator can rewrite the
+/// record.
 fn with_records(check: Check, path: &Path, pool: &pool::Pool, rules: &Rules) -> Check {
     let damaged = pool.limited(rules).and_then(|it| it.damaged());
     let damaged = damaged.unwrap_or_default();
@@ -94,7 +95,7 @@ fn with_records(check: Check, path: &Path, pool: &pool::Pool, rules: &Rules) -> 
     Check::fail(check.about, found, remedy)
 }
 
-/// A pool counts what it promised, and no other pool does.
+/// Fails if another pool is on the same file system, because each pool counts only its own promises.
 fn alone(check: Check, name: &str, opened: &pool::Pool, pools: &Pools) -> Check {
     let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
     for (other, _, keys) in others {
@@ -123,7 +124,7 @@ fn alone(check: Check, name: &str, opened: &pool::Pool, pools: &Pools) -> Check 
     check
 }
 
-/// Projects that somebody named are somebody's, even if nothing belongs to them yet.
+/// Warns if the administrator named a project that volumes may get; it is in use even if no file has it yet.
 fn with_projects(check: Check, projects: &Projects) -> Check {
     let named = ["/etc/projid", "/etc/projects"].map(|path| fs::read(path).unwrap_or_default());
     let clash = named
@@ -148,11 +149,11 @@ fn with_projects(check: Check, projects: &Projects) -> Check {
     }
 }
 
-/// What kubelet takes for emptyDir without writing it down where doctor looks
+/// Projects that kubelet uses for emptyDir without recording them in the files that doctor reads
 /// (pkg/volume/util/fsquota/common/quota_common_linux_impl.go).
 const KUBELETS: RangeInclusive<u32> = 1_048_577..=2_097_152;
 
-/// projid(5): `name:number`; projects(5): `number:directory`.
+/// Finds a project of volumes in a line of projid(5), `name:number`, or projects(5), `number:directory`.
 fn clash(line: &str, projects: &Projects) -> Option<u32> {
     let line = line.split('#').next().unwrap_or_default();
     line.split(':')

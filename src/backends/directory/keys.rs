@@ -1,4 +1,4 @@
-//! What an administrator tells a pool of directories.
+//! Configuration of a pool of directories.
 
 use crate::backends::keys::{
     Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
@@ -7,11 +7,11 @@ use flexvol_storage::host::{Reserve, fs::quota::Projects, pool::Rules};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use std::path::PathBuf;
 
-/// What a pool of directories is told.
+/// The keys of a pool of directories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirKeys {
-    /// The directory, made a pool by `flexvol pool init`.
+    /// The directory; `flexvol pool init` made it a pool.
     #[serde(deserialize_with = "absolute")]
     pub path: PathBuf,
     #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
@@ -28,7 +28,7 @@ fn projects<'de, D: Deserializer<'de>>(input: D) -> Result<Projects, D::Error> {
 }
 
 impl DirKeys {
-    /// What is left free, what may be promised, and which projects volumes get.
+    /// Returns the reserve, whether overcommit is allowed, and the range of projects.
     pub fn rules(&self) -> Rules {
         Rules {
             reserve: self.reserve,

@@ -21,7 +21,7 @@ use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
 struct Directories {
     pool: pool::Pool,
     rules: Rules,
-    /// Where the driver's other pools are.
+    /// The paths of the driver's other pools.
     others: Rc<[PathBuf]>,
 }
 
@@ -42,19 +42,19 @@ pub const BACKEND: super::Backend = super::Backend {
     pool_checks: doctor::of_pools,
 };
 
-/// What a driver on this backend can do.
+/// Returns the capabilities of a driver on this backend.
 fn capabilities(attach: bool) -> Capabilities {
     Capabilities {
         attach,
-        // Files of xfs, ext4 and btrfs have labels of their own, and a new directory has the
-        // pool's, with which no container may write; as for local volumes of Kubernetes
-        // (pkg/volume/local/local.go, GetAttributes).
+        // On xfs, ext4 and btrfs every file has its own label, and a new directory gets the pool's, with which no
+        // container may write. Kubernetes relabels local volumes likewise (pkg/volume/local/local.go,
+        // GetAttributes).
         selinux_relabel: true,
         ..DirectoryDriver::<Directories>::capabilities()
     }
 }
 
-/// Each pool is opened when a volume of it is asked for.
+/// Returns the configured pools. Each is opened when a callout needs it.
 fn pools_of(pools: &Pools) -> Vec<Pool<Directories>> {
     let found = of::<DirKeys>(pools).map(|(name, policy, keys)| {
         let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
@@ -76,7 +76,7 @@ impl Directories {
         })
     }
 
-    /// Each pool counts what it promised, and none what another one did.
+    /// Fails if another pool is on the same file system, because each pool counts only its own promises.
     fn expect_alone(&self) -> Result<()> {
         if self.rules.overcommit {
             return Ok(());
@@ -108,7 +108,7 @@ impl Backend for Directories {
     }
 
     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
-        // That there is none is known also where nothing is limited.
+        // Look for the directory first: a missing volume is reported even if quotas are off.
         let Some(directory) = self.pool.find_directory(volume)? else {
             return Ok(None);
         };
@@ -127,7 +127,7 @@ impl Backend for Directories {
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let directory = self.pool.directory(volume)?;
         match directory.set_mark(mark) {
-            // Where there is no room for that word there may be some for removals, which make some.
+            // Without space for the mark, the volume is removed at once: removing it frees space.
             Err(full)
                 if full.kind() == ErrorKind::Exhausted
                     && mark.state == State::Deleting
@@ -189,7 +189,7 @@ impl ManagedDirectories for Directories {
     }
 
     fn lost_limits(&self) -> Result<Vec<VolumeId>> {
-        // Where nothing is limited now, nothing can be restored; doctor says so.
+        // While quotas are off no limit can be restored; `doctor` reports that.
         match self.limited() {
             Err(error) if error.kind() == ErrorKind::Configuration => Ok(Vec::new()),
             limited => limited?.lost(),

@@ -1,4 +1,4 @@
-//! What `doctor` says of pools of images.
+//! Checks of `doctor` for pools of images.
 
 use super::{keys::LoopKeys, places};
 use crate::{
@@ -33,12 +33,12 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
-/// Where others took what images need besides their blocks.
+/// Warns if others took the space that images need for their block maps.
 fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;
     }
-    // Why the pool cannot be read is told above.
+    // An unreadable pool is reported above.
     let Ok(Some(lack)) = pool.lacks_for_maps() else {
         return room_by_balance(check, pool, images);
     };
@@ -59,7 +59,7 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     )
 }
 
-/// Where a Btrfs keeps what is free for data alone, so that the pool has little to give.
+/// Warns if a Btrfs keeps free space for data alone, so that the pool can provision little.
 fn room_by_balance(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     let Ok(Some(gain)) = pool.withheld_for_metadata(images.reserve) else {
         return check;
@@ -85,13 +85,13 @@ fn room_by_balance(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check 
     )
 }
 
-/// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that
-/// shares blocks, or since the pool was thin.
+/// Fails if volumes have less than they were promised: after a discard on an older driver's device, because of a
+/// copy that shares blocks, or since the pool was thin.
 fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;
     }
-    // Why the pool cannot be read is told above.
+    // An unreadable pool is reported above.
     let missing = pool.missing().unwrap_or_default();
     let found = match missing.unknown_volumes {
         0 => check.found.clone(),

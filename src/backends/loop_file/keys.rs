@@ -1,4 +1,4 @@
-//! What an administrator tells a pool of images.
+//! Configuration of a pool of images.
 
 use crate::backends::keys::{
     Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
@@ -7,23 +7,23 @@ use flexvol_storage::host::{Allocation, pool::Reserve};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// What a pool of images is told.
+/// The keys of a pool of images.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoopKeys {
-    /// The directory, made a pool by `flexvol pool init`.
+    /// The directory; `flexvol pool init` made it a pool.
     #[serde(deserialize_with = "absolute")]
     pub path: PathBuf,
-    /// Allocate blocks when they are written and not before.
+    /// Whether blocks are allocated only when they are written.
     #[serde(default)]
     pub thin: bool,
-    /// What is left free in the pool's file system.
+    /// The space to leave free in the pool's file system.
     #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
     pub reserve: Reserve,
 }
 
 impl LoopKeys {
-    /// Whether images have their blocks from the beginning.
+    /// Returns whether images are allocated completely from the beginning.
     pub fn allocation(&self) -> Allocation {
         match self.thin {
             true => Allocation::Thin,

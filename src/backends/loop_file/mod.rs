@@ -37,9 +37,9 @@ pub const BACKEND: super::Backend = super::Backend {
     pool_checks: doctor::of_pools,
 };
 
-/// Each pool is opened when a volume of it is asked for.
+/// Returns the configured pools. Each is opened when a callout needs it.
 fn pools_of(pools: &Pools) -> Vec<Pool<Images>> {
-    // Most drivers have one pool, and each callout comes here.
+    // Skipped for one pool, the usual case, because every callout runs this.
     let places = (pools.len() > 1).then(|| places(pools));
     let pools = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
         let (keys, places) = (keys.clone(), places.clone());
@@ -50,7 +50,7 @@ fn pools_of(pools: &Pools) -> Vec<Pool<Images>> {
     pools.collect()
 }
 
-/// Where all of them are: those on one file system promise nothing twice.
+/// Returns the places of all pools, so that pools on one file system do not promise the same space twice.
 fn places(pools: &Pools) -> Arc<[pool::Place]> {
     let places = of::<LoopKeys>(pools).map(|(name, _, keys)| pool::Place {
         name: name.to_owned(),
@@ -74,7 +74,7 @@ impl Images {
         })
     }
 
-    /// The volume's image, which stays open: a callout looks at it some twenty times.
+    /// Returns the volume's image. It stays open, because a callout looks at it some twenty times.
     fn image(&self, volume: &VolumeId) -> Result<Option<Rc<Image>>> {
         let open = self.open.take().filter(|(id, _)| id == volume);
         let image = match open {
@@ -115,8 +115,8 @@ impl Backend for Images {
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         match self.existing_image(volume)?.set_mark(mark) {
-            // Where there is no room for that word there may be some for a removal, which makes some; and an image goes
-            // in one step.
+            // Without space for the mark, the volume is removed at once: removing an image is atomic and frees
+            // space.
             Err(full) if full.kind() == ErrorKind::Exhausted && mark.state == State::Deleting => {
                 log::warn!("removing the volume unmarked: {}", full.report());
                 self.destroy(volume)
@@ -131,7 +131,7 @@ impl Backend for Images {
     }
 
     fn destroy(&self, volume: &VolumeId) -> Result<()> {
-        // Its blocks are free when nobody has it open any more.
+        // The blocks are freed only when the last descriptor is closed.
         self.open.take();
         self.pool.remove(volume)
     }
@@ -155,7 +155,7 @@ impl Backend for Images {
                         missing.unknown
                     );
                 }
-                // Nothing, and what is not known, is not nothing.
+                // Report zero only if every volume was measured.
                 let known = missing.bytes > Bytes(0) || missing.unknown == Bytes(0);
                 Ok(known.then_some(missing.bytes))
             }

@@ -1,5 +1,5 @@
-//! Which volumes a group has, and what they are called: their marks tell. A name that was promised
-//! stands in /run until the mark is there.
+//! Names of the volumes in a group, read from their marks. A reserved name is stored in /run until the volume has
+//! its mark.
 
 use super::{
     Group,
@@ -19,8 +19,7 @@ impl Group {
         GroupOrThinPool::names(self.facts()?.id()?)
     }
 
-    /// The volume whose mark has this name. A mark that cannot be read is in nobody's way but its
-    /// own volume's.
+    /// Returns the volume whose mark has this name. An unreadable mark affects only its own volume.
     fn named(&self, name: &VolumeName) -> Result<Option<Handle>> {
         let view = self.view(None)?;
         let key = view.key()?;
@@ -36,8 +35,7 @@ impl Group {
                 continue;
             };
             let mark = opened(tag, &volume, &key)?;
-            // A copy of a volume, or one of a group that was merged into this one, is none of ours,
-            // and one that was deleted has no name while it is kept.
+            // Skip copies, also from a group that was merged into this one, and kept volumes, which have no name.
             let is_own = VolumeId::of(&mark.handle) == volume && mark.pool == key.id();
             if is_own && mark.deleted.is_none() {
                 return Ok(Some(mark.handle));
@@ -64,9 +62,9 @@ impl Catalog for Group {
         self.forget();
         let names = self.names()?;
         let promised = names.reserve(name, handle)?;
-        // What is in a mark counts: the promise may have been made after a reboot, which took away
-        // the one of then. It stays: whoever it was made to may be making the volume, because the
-        // mark was going when he looked. While nobody does, the mark is found first.
+        // A name in a mark takes precedence: the reservation may be new, since a reboot empties /run. The
+        // reservation stays, because another call may be making a volume for it after the mark had disappeared. If
+        // none is, the mark is found first.
         Ok(self.named(name)?.unwrap_or(promised))
     }
 

@@ -1,4 +1,4 @@
-//! Making the logical volume that a volume is.
+//! Creation of the logical volume behind a volume.
 
 use super::{
     Group,
@@ -14,7 +14,7 @@ use flexvol_storage::{
 use std::os::fd::AsFd;
 
 impl Group {
-    /// After a volume was not made.
+    /// Cleans up after a failed creation, if there is no such volume.
     fn clear(&self, name: &str) -> Result<()> {
         match self.view(Some(name))?.volume(name) {
             Some(_) => Ok(()),
@@ -22,7 +22,7 @@ impl Group {
         }
     }
 
-    /// Makes a logical volume with no mark yet, or goes on with one that was cut.
+    /// Makes a logical volume without a mark, or continues with that of an interrupted call.
     pub(super) fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
         let rules = &self.keys.rules;
@@ -46,7 +46,7 @@ impl Group {
             .place
             .create(name, size, UNFINISHED, layout, hold.as_fd());
         if let Err(error) = made {
-            // Unless LVM goes on by itself.
+            // After a timeout LVM is still running and may yet make it.
             if error.kind() != ErrorKind::TimedOut
                 && let Err(left) = self.clear(name)
             {
@@ -60,8 +60,8 @@ impl Group {
         self.made(&*self.view(Some(name))?, name)
     }
 
-    /// The volume that was made, unless the group's metadata are too full with it: each free piece that it was made of
-    /// takes some of them.
+    /// Returns the new volume. Removes it if too little of the group's metadata is left: each free piece of which
+    /// the volume is made uses some.
     fn made(&self, view: &View, name: &str) -> Result<LogicalVolume> {
         let made = view.volume(name).cloned().ok_or_else(|| {
             Error::new(

@@ -43,19 +43,19 @@ impl BlockBackend for Group {
         self.place.remember_first(&*self.facts()?);
         let is_blank = has_state(&known, State::Blank)?;
         self.wipe_grown(volume, &known, is_blank)?;
-        // The mark of a blank one does not say that it grows.
+        // The mark of a blank volume does not record a growth.
         let may_be_cut = is_blank || growing_of(&known)?.is_some();
         lvm::device(&self.place, &self.facts()?.disks, &known, may_be_cut, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {
-        // While it is open its number is nobody else's.
+        // While the device is open, its number cannot be reused.
         let found = mapping::of(device.number())?;
         drop(device);
         let Some(found) = found.filter(|found| found.group == self.place.group) else {
             return Ok(());
         };
-        // Its snapshots lose their devices with it.
+        // Deactivating a volume also removes the devices of its snapshots.
         if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
             expect_plain(known)?;
         }
@@ -71,13 +71,13 @@ impl BlockBackend for Group {
             |found: &mapping::Mapping| found.group == self.place.group && found.volume == name;
         let deactivated = mapping::find(hint, of_this).and_then(|found| {
             let Some(found) = found else { return Ok(()) };
-            // A volume that is mounted elsewhere, or just being looked at, stays.
+            // Keep a volume that is mounted elsewhere or is being read.
             match lvm::open(&found)?.claim() {
                 Ok(_) => {}
                 Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(()),
                 Err(error) => return Err(error),
             }
-            // Of another pool in the group, where volumes may stay active.
+            // The volume may belong to another pool in the group, which may keep volumes active.
             let Some(known) = self.logical_volume(volume)? else {
                 return Ok(());
             };

@@ -1,4 +1,4 @@
-//! What `doctor` says of volume groups and thin pools, and of what they need on the node.
+//! Checks of `doctor` for volume groups and thin pools, and for what they need on the node.
 
 use super::keys::LvmKeys;
 use crate::{
@@ -16,10 +16,10 @@ use flexvol_storage::{
 };
 use std::{fs, path::Path};
 
-/// From here on an administrator should look at a thin pool.
+/// Fill level of a thin pool at which `doctor` warns.
 const NEARLY_FULL: Percent = Percent::of_hundred(80);
 
-/// The program, and the parts of the kernel.
+/// Checks the program `lvm` and the kernel modules.
 pub fn of_node(pools: &[&Pools]) -> Vec<Check> {
     let program = match Tool::find("lvm") {
         Ok(tool) => Check::ok("lvm", tool.path().display().to_string()),
@@ -37,7 +37,7 @@ pub fn of_node(pools: &[&Pools]) -> Vec<Check> {
     checks
 }
 
-/// A part of the kernel, which LVM loads when it is needed.
+/// Checks a part of the kernel that LVM loads on demand.
 fn module(file: &str, name: &str) -> Check {
     if Path::new("/sys/module").join(name).exists() {
         return Check::ok(name, "in the kernel");
@@ -126,7 +126,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
         Err(error) => return Check::fail(about, error.report(), "see `vgs`"),
     }
     let available = GroupOrThinPool::names(id).and_then(|names| {
-        // An inactive thin pool is asked by being active for a moment, which another one would end.
+        // Reading an inactive thin pool activates it for a moment; a concurrent reader would deactivate it again.
         let _lock = names.lock()?;
         place.available(&view, &group.rules)
     });

@@ -1,4 +1,4 @@
-//! What a pool of logical volumes is told.
+//! Configuration of a pool of logical volumes.
 
 use crate::backends::keys::{Keys, quoted, reserve, written_reserve};
 use flexvol_storage::{
@@ -11,15 +11,15 @@ use flexvol_storage::{
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 
-/// A volume group, or a thin pool in one.
+/// The keys of a pool: a volume group, or a thin pool in one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct LvmKeys {
-    /// Which one, made a pool by `flexvol pool init`.
+    /// The group or thin pool; `flexvol pool init` made it a pool.
     pub place: GroupOrThinPool,
-    /// How it may be used.
+    /// Rules for its use.
     pub rules: Rules,
-    /// Volumes that nobody uses have no device.
+    /// Whether unused volumes have no device.
     pub deactivate: bool,
 }
 
@@ -53,7 +53,8 @@ impl TryFrom<String> for Name {
     }
 }
 
-/// `validate_name` in LVM's lib/misc/lvm-string.c. Such a name is never taken for an option.
+/// Whether LVM allows the name (`validate_name` in LVM's lib/misc/lvm-string.c). Such a name cannot be mistaken for
+/// an option.
 pub fn is_name_for_lvm(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_.+-".contains(&c);
     !name.is_empty()
@@ -88,8 +89,8 @@ impl TryFrom<Written> for LvmKeys {
         if !written.stripe_size.is_none_or(is_stripe) {
             return Err("stripe_size must be a power of two, 4Ki or more");
         }
-        // Nobody else takes from a group what was not meant for volumes, as everybody does from a
-        // file system. A thin pool whose last block is promised has none for its metadata's growth.
+        // Unlike a file system, a group is not normally shared with other uses, so nothing is reserved. A thin pool
+        // needs free blocks for the growth of its metadata.
         let usual = Reserve::Percent(if is_thin { 5 } else { 0 });
         Ok(LvmKeys {
             place: GroupOrThinPool {

@@ -1,4 +1,4 @@
-//! Taking logical volumes over, and tidying up.
+//! Adoption of logical volumes, and cleaning up.
 
 use super::{
     Group,
@@ -14,7 +14,7 @@ use flexvol_storage::{
 };
 use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
-/// A logical volume that may become a volume.
+/// A logical volume that may be adopted.
 pub(super) struct Stray(LogicalVolume);
 
 impl ManagedBackend for Group {
@@ -27,7 +27,7 @@ impl ManagedBackend for Group {
                 Some(found) => (found.group, found.volume),
                 None => return unfit("that is no logical volume"),
             },
-            // It may be inactive, and then has no device.
+            // An inactive volume has no device to look at.
             Err(_) => {
                 let mut parts = path.iter().rev().map(OsStr::to_string_lossy);
                 match (parts.next(), parts.next()) {
@@ -58,13 +58,13 @@ impl ManagedBackend for Group {
         lvm::device(&self.place, &self.facts()?.disks, found, false, None)
     }
 
-    /// The mark comes first: cut before the name, it is a logical volume as before, which the next
-    /// call takes over.
+    /// Writes the mark before renaming. If interrupted in between, it is still a logical volume that the next call
+    /// adopts.
     fn take(&self, stray: Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let found = stray.0;
         let _lock = self.lock_space()?;
         self.forget();
-        // Another call may have taken it over, under another name, since it was looked at.
+        // Another call may have adopted it meanwhile, under another name.
         if self.view(None)?.volume(&found.name) != Some(&found) {
             return Err(Error::new(
                 ErrorKind::Busy,

@@ -31,22 +31,21 @@ use tags::{
     sealed,
 };
 
-/// A volume group, or a thin pool, that volumes are carved from.
+/// A pool: a volume group or a thin pool.
 struct Group {
     place: GroupOrThinPool,
     keys: LvmKeys,
-    /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
-    /// only when something may have changed: this process has had LVM change something, or does not know
-    /// what others did.
+    /// A cache of LVM's last answer, about one volume or all. Asking runs a program, so it is repeated only if this
+    /// process changed something or other processes may have.
     seen: RefCell<Option<Seen>>,
 }
 
 #[derive(Clone)]
 struct Seen {
-    /// `None`: all.
+    /// The volume that was asked for; `None` for all.
     volume: Option<String>,
     view: Rc<View>,
-    /// [`lvm::changes`] before it was asked.
+    /// The count [`lvm::changes`] before LVM was asked.
     changes: u64,
 }
 
@@ -62,7 +61,7 @@ pub const BACKEND: super::Backend = super::Backend {
     pool_checks: doctor::of_pools,
 };
 
-/// Each pool is opened when a volume of it is asked for.
+/// Returns the configured pools. Each is opened when a callout needs it.
 fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
     let pools = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
         let mut keys = keys.clone();
@@ -86,12 +85,12 @@ impl Group {
         self.seen.replace(None);
     }
 
-    /// A mark of this pool's, as a tag.
+    /// Encodes a mark of this pool's as a tag.
     fn tag(&self, volume: &VolumeId, mark: &Mark) -> Result<String> {
         Ok(sealed(mark, volume, &self.facts()?.key()?))
     }
 
-    /// What is known of one volume, or with `None` of all.
+    /// Returns LVM's view of one volume, or of all if `None`.
     fn view(&self, volume: Option<&str>) -> Result<Rc<View>> {
         if let Some(seen) = self.seen()
             && (seen.volume.is_none() || seen.volume.as_deref() == volume)
@@ -108,7 +107,7 @@ impl Group {
         Ok(view)
     }
 
-    /// What is known of the place, by whatever was asked last.
+    /// Returns any cached view, for facts about the whole pool.
     fn facts(&self) -> Result<Rc<View>> {
         match self.seen() {
             Some(seen) => Ok(seen.view),
@@ -132,7 +131,7 @@ impl Group {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
     }
 
-    /// Changes what LVM keeps of a volume on its disks, durably.
+    /// Changes a volume's metadata on LVM's disks, durably.
     fn commit<T>(
         &self,
         volume: &VolumeId,
@@ -142,9 +141,9 @@ impl Group {
         let changed = change(&self.place);
         match &changed {
             Ok(_) => self.make_durable(volume)?,
-            // LVM goes on by itself: nobody knows when there is something to sync.
+            // LVM is still running, and nobody knows when its change can be synced.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            // LVM also fails after it committed; the note stays for the next call where this fails.
+            // LVM may fail after its commit, so sync in any case. If that fails, the note stays for the next call.
             Err(_) => {
                 if let Err(error) = self.make_durable(volume) {
                     log::warn!("what may have changed is not synced: {}", error.report());
@@ -154,19 +153,19 @@ impl Group {
         changed
     }
 
-    /// Nobody else takes from the pool while this is held; what was known before may have been taken since.
+    /// Locks the pool's space and clears the cache, since another process may have taken space before.
     fn lock_space(&self) -> Result<PoolGuard> {
         let lock = self.names()?.lock()?;
         self.forget();
         Ok(lock)
     }
 
-    /// What must be known to make or grow a volume.
+    /// Returns the view that is needed to create or grow a volume.
     fn view_to_take_from(&self, name: &str) -> Result<Rc<View>> {
         self.view(self.place.thin_pool.is_none().then_some(name))
     }
 
-    /// Ends a blank volume's growth.
+    /// Completes the growth of a blank volume by wiping its new end.
     fn wipe_grown(&self, volume: &VolumeId, found: &LogicalVolume, is_blank: bool) -> Result<()> {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
@@ -179,7 +178,7 @@ impl Group {
     }
 }
 
-/// `lvremove` removes snapshots of a volume with it, and `lvextend` refuses what has them.
+/// Fails for a volume with snapshots: `lvremove` would remove them too, and `lvextend` refuses such a volume.
 fn expect_plain(volume: &LogicalVolume) -> Result<()> {
     if volume.is_plain {
         return Ok(());
@@ -193,8 +192,8 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 impl Backend for Group {
     fn make_durable(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
-            // The disks that it has now; what was asked before a change is not known any more. They outlast a pool
-            // that cannot be looked at.
+            // Sync the present disks, since an earlier view may be stale. They can be listed even if the pool
+            // cannot be read.
             match self.view(Some(&lvm::name_of(volume))) {
                 Ok(view) => lvm::sync(view.disks.paths())?,
                 Err(_) => lvm::sync(self.place.disks()?.paths())?,
@@ -223,7 +222,7 @@ impl Backend for Group {
             Some(tag) => Some(opened(tag, volume, &self.facts()?.key()?)?),
             None => None,
         };
-        // With `overcommit` a thin pool is still asked how much it has.
+        // Growth takes space even with `overcommit`: a thin pool is still asked how much it has.
         let promised = false;
         Ok(Some(
             Asset::new(found.size, mark).with_thin(self.place.thin_pool.is_some(), promised),
@@ -234,7 +233,7 @@ impl Backend for Group {
         let name = lvm::name_of(volume);
         let lock = self.lock_space()?;
         let made = self.begin(&name, size, &lock)?;
-        // Nobody else waits while it is wiped: it has its extents.
+        // The extents are taken, so the pool need not stay locked while they are wiped.
         drop(lock);
         let device = lvm::device(&self.place, &self.facts()?.disks, &made, false, None)?;
         let claim = device.claim()?;
@@ -294,8 +293,7 @@ impl Backend for Group {
             self.commit(volume, |place| place.retag(&name, None, &tag))?;
         }
         let grown = self.commit(volume, |place| place.extend(&found, to, lock.as_fd()));
-        // LVM also fails where there was nothing to do, or after the metadata was committed; the
-        // device is looked at by whoever asked for the growth.
+        // LVM may fail although nothing was to do, or after its commit. The caller checks the device's size.
         let now = self.existing(volume)?;
         match grown {
             Err(error) if now.size < to => return Err(expect_plain(&now).err().unwrap_or(error)),
@@ -323,7 +321,7 @@ impl Backend for Group {
         let removed = self.commit(volume, |place| lvm::remove(place, &found));
         match removed {
             Err(error) if self.logical_volume(volume)?.is_some() => Err(error),
-            // Nobody asks again for a volume that is gone.
+            // Sync now, because no retry comes for a volume that is gone.
             _ => self.make_durable(volume),
         }
     }
@@ -342,7 +340,7 @@ impl Backend for Group {
     }
 
     fn capacity(&self, _: &Options) -> Result<Bytes> {
-        // Who finds an inactive thin pool activates it for a moment, which another one would end.
+        // Reading an inactive thin pool activates it for a moment; a concurrent reader would deactivate it again.
         let asks_the_pool = self.place.thin_pool.is_some() && self.keys.rules.overcommit;
         let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
         let view = self.view(None)?;

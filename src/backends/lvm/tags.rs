@@ -1,4 +1,4 @@
-//! What the tags of a logical volume say of it.
+//! Tags of a logical volume.
 
 use flexvol_storage::{
     Mark, VolumeId,
@@ -7,15 +7,15 @@ use flexvol_storage::{
     sdk::{Bytes, Error, ErrorKind, Result},
 };
 
-/// The tag of a logical volume that is not a volume yet. LVM commits a new one before it wipes it,
-/// so the mark comes after its ends were seen to be zero; who finds this tag begins again there.
+/// The tag of a logical volume that is not a volume yet. LVM commits a new one before wiping it, so the mark is
+/// written after its ends were seen to be zero. A call that finds this tag repeats that.
 pub(super) const UNFINISHED: &str = "flexvol-unfinished";
 
-/// What the tag of a blank volume begins with while it grows; the size it had follows. Its new end
-/// holds what others left there, and is wiped before anybody asks whether the volume is blank.
+/// Prefix of the tag of a blank volume while it grows, followed by its old size. The new end holds foreign data,
+/// and is wiped before the volume is checked to be blank.
 pub(super) const GROWN_FROM: &str = "flexvol-grown-from=";
 
-/// What a mark's text begins with.
+/// Prefix of a mark's text.
 pub(super) const MARK: &str = "flexvol=";
 
 pub(super) fn is_unfinished(volume: &LogicalVolume) -> bool {
@@ -27,7 +27,7 @@ pub(super) fn has_state(volume: &LogicalVolume, state: State) -> Result<bool> {
     Ok(mark.is_some_and(|mark| mark.state == state))
 }
 
-/// The tag of a growth that was not ended, and the size before it.
+/// Returns the tag of an incomplete growth, and the size before it.
 pub(super) fn grown_from(volume: &LogicalVolume) -> Option<(&str, Bytes)> {
     volume.tags.iter().find_map(|tag| {
         let size = tag.strip_prefix(GROWN_FROM)?.parse().ok()?;
@@ -35,7 +35,7 @@ pub(super) fn grown_from(volume: &LogicalVolume) -> Option<(&str, Bytes)> {
     })
 }
 
-/// The tag that is a volume's mark. Its handle is sealed, because tags are words of command lines.
+/// Encodes a mark as a tag. The handle is sealed, because tags appear on command lines.
 pub(super) fn sealed(mark: &Mark, volume: &VolumeId, key: &PoolKey) -> String {
     let handle = key.sealed(&mark.handle, volume);
     Mark {
@@ -45,20 +45,21 @@ pub(super) fn sealed(mark: &Mark, volume: &VolumeId, key: &PoolKey) -> String {
     .to_string()
 }
 
-/// The mark that a tag of this volume is. In a tag that was another volume's, the handle is nobody's.
+/// Decodes the mark in a tag of this volume. In a tag copied from another volume, the handle unseals to a
+/// meaningless one.
 pub(super) fn opened(tag: &str, volume: &VolumeId, key: &PoolKey) -> Result<Mark> {
     let mark = Mark::decode(tag)?;
     let handle = key.sealed(&mark.handle, volume);
     Ok(Mark { handle, ..mark })
 }
 
-/// The size to which a logical volume is growing, by its mark.
+/// Returns the size to which a logical volume is growing, by its mark.
 pub(super) fn growing_of(volume: &LogicalVolume) -> Result<Option<Bytes>> {
     let mark = mark_of(volume)?.map(Mark::decode).transpose()?;
     Ok(mark.and_then(|mark| mark.growing))
 }
 
-/// The tag that is a logical volume's mark.
+/// Returns the tag with a logical volume's mark.
 pub(super) fn mark_of(volume: &LogicalVolume) -> Result<Option<&str>> {
     let mut marks = volume.tags.iter().filter(|tag| tag.starts_with(MARK));
     match (marks.next(), marks.next()) {

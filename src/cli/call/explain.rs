@@ -1,4 +1,4 @@
-//! A callout and its answer in words.
+//! Explanations of a callout and its answer.
 
 use flexvol_storage::{
     host::exec::Output,
@@ -6,8 +6,8 @@ use flexvol_storage::{
 };
 use std::{ffi::OsString, path::Path, time::Duration};
 
-/// The arguments of each callout as the newest Kubernetes gives them, and in which words a person
-/// would ask. The two last words of an expansion are bytes.
+/// The arguments of each callout in the newest Kubernetes, and its purpose in words. The last two arguments of an
+/// expansion are bytes.
 const LAYOUTS: [(&str, &str, &str); 15] = [
     ("init", "", "what the driver can do"),
     ("getvolumename", "JSON", "a name, which nobody uses"),
@@ -50,13 +50,13 @@ const LAYOUTS: [(&str, &str, &str); 15] = [
     ("capacity", "JSON", "how large a volume could be made"),
 ];
 
-/// What is asked, and how it should be asked if it is asked wrongly.
+/// Explains what is asked, or how to ask it correctly.
 pub fn question(executable: &Path, argv: &[OsString]) -> Vec<String> {
     let name = argv.first().and_then(|name| name.to_str());
     let name = name.unwrap_or_default();
     let layout = LAYOUTS.iter().find(|(known, ..)| name == *known);
     let Some((_, arguments, purpose)) = layout else {
-        // The word itself may be an argument with secrets whose callout was forgotten.
+        // Do not print the word: if the callout was forgotten, it may be an argument with secrets.
         let known = LAYOUTS.map(|(name, ..)| name).join(" ");
         return vec![
             format!("calling {}", executable.display()),
@@ -115,7 +115,7 @@ fn words(arguments: &str) -> Vec<String> {
         .collect()
 }
 
-/// How kubelet takes the answer (`handleCmdResponse` in pkg/volume/flexvolume/driver-call.go).
+/// Explains how kubelet interprets the answer (`handleCmdResponse` in pkg/volume/flexvolume/driver-call.go).
 pub fn answer(output: &Output, code: u8, took: Duration) -> Vec<String> {
     let tenths = took.as_micros() / 100;
     let mut lines = vec![format!(

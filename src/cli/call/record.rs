@@ -1,4 +1,4 @@
-//! Calls written down, one line of JSON each, without their secrets.
+//! Records of calls, one line of JSON each, without their secrets.
 
 use anyhow::{Context, Result};
 use flexvol_storage::sdk::Callout;
@@ -14,20 +14,20 @@ use std::{
 };
 
 const SECRET: &str = "kubernetes.io/secret/";
-/// Base64 of `[secret]`: a recorded call can be made again.
+/// Base64 of `[secret]`, so that a recorded call can be repeated.
 const REDACTED: &str = "W3NlY3JldF0=";
 
 #[derive(Serialize)]
 struct Line<'a> {
     scenario: &'a str,
-    /// Of the day, UTC.
+    /// The time of day in UTC.
     time: String,
     caller: &'a str,
     driver: &'a str,
     argv: Vec<String>,
-    /// How long the driver took.
+    /// The duration of the call.
     milliseconds: u128,
-    /// The object, or the text of a reply that is none.
+    /// The object, or the text of a reply that is no object.
     reply: Value,
 }
 
@@ -65,7 +65,7 @@ fn read(reply: &[u8]) -> Value {
     serde_json::from_slice(reply).unwrap_or_else(|_| text())
 }
 
-/// Every text that must not be written, as it travels and as it is meant.
+/// Returns all texts that must not be recorded, both encoded and decoded.
 fn secrets_of(argv: &[OsString]) -> Vec<String> {
     let mut secrets = Vec::new();
     for argument in argv {
@@ -99,7 +99,7 @@ fn redact(argument: &OsString) -> String {
             }
             Value::Object(entries).to_string()
         }
-        // Nobody knows what of it is secret. A key may be written with escapes.
+        // Text that is no JSON may hold a secret anywhere; a key may be written with escapes.
         None if text.contains(SECRET) || text.contains('\\') => "[secret]".to_owned(),
         _ => text,
     }

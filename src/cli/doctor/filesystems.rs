@@ -1,4 +1,4 @@
-//! The file systems that volumes may hold.
+//! Checks of the file systems that volumes may hold.
 
 use crate::check::{Check, Verdict};
 use crate::config::Config;
@@ -27,21 +27,21 @@ pub fn checks(configs: &[&Config]) -> Vec<Check> {
     checks
 }
 
-/// Whether a pool formats volumes with it that ask for none. A directory is not formatted.
+/// Whether a pool uses it for volumes that ask for none. Backends that do not format are ignored.
 fn is_default(filesystem: Filesystem, configs: &[&Config]) -> bool {
     let configs = configs.iter().filter(|config| config.backend.formats);
     let mut pools = configs.flat_map(|config| config.pools.values());
     pools.any(|pool| pool.policy.filesystem == filesystem)
 }
 
-/// What the kernel says of a file system.
+/// The kernel's support for a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InKernel {
     Yes,
-    /// It is loaded when it is needed.
+    /// As a module, loaded on demand.
     AsModule,
     No,
-    /// This process does not see the kernel's modules.
+    /// Unknown, because this process cannot see the kernel's modules.
     Unseen,
 }
 
@@ -79,8 +79,8 @@ fn modules() -> Option<String> {
     fs::read_to_string(path.join("modules.dep")).ok()
 }
 
-/// Whoever does not ask for a file system gets the pool's; the others are needed only by those
-/// who ask for them.
+/// Checks one file system. Volumes get the pool's by default, so only that one must work; others only cause
+/// warnings.
 fn check(filesystem: Filesystem, is_default: bool, in_kernel: InKernel) -> Check {
     let about = filesystem.as_str();
     let missing = if is_default {
@@ -132,7 +132,7 @@ fn check(filesystem: Filesystem, is_default: bool, in_kernel: InKernel) -> Check
     }
 }
 
-/// What ext4 needs where the kernel refuses to grow it mounted.
+/// Checks the tools that grow ext4 where the kernel refuses to grow it while it is mounted.
 fn growth_offline() -> Check {
     let about = "ext4 offline growth";
     let missing: Vec<String> = ["e2fsck", "resize2fs", "debugfs"]

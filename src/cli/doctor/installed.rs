@@ -1,4 +1,4 @@
-//! The drivers that are installed.
+//! Checks of installed drivers.
 
 use super::Subject;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use flexvol_storage::sdk::DriverStatus;
 use std::{fs, io, path::Path};
 
-/// There is none.
+/// Reports that no driver is installed.
 pub fn none(name: Option<&DriverName>) -> Check {
     let (about, wanted) = match name {
         Some(name) => (format!("driver {name}"), name.to_string()),
@@ -38,7 +38,7 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
     checks
 }
 
-/// Whether kubelet gets from it what it was told when it was installed.
+/// Checks that `init` still answers what was recorded at installation.
 fn answers(name: &DriverName, installed: &Installed) -> Check {
     let about = format!("driver {name}");
     let again = format!("flexvol install --name {name}");
@@ -69,7 +69,7 @@ fn is_this_executable(path: &Path) -> io::Result<bool> {
     Ok(same_length && fs::read(path)? == fs::read(this)?)
 }
 
-/// Whether it is right, and says what kubelet was told.
+/// Checks that the configuration is valid and matches what kubelet was told.
 fn configuration(name: &DriverName, installed: &Installed) -> Check {
     let about = format!("configuration of {name}");
     let path = installed.configuration();
@@ -108,7 +108,7 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
     }
 }
 
-/// A driver can do without; one that was installed with another configuration has lost it.
+/// Checks a missing configuration. That is fine, unless the driver was installed with one, which is lost then.
 fn no_configuration(name: &DriverName, installed: &Installed, found: &str) -> Check {
     let about = format!("configuration of {name}");
     let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
@@ -136,7 +136,7 @@ fn init_line(text: &str, name: &DriverName) -> Result<String, Mistake> {
     Ok(DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line())
 }
 
-/// A controller manager that does not find a driver with attach leaves its pods waiting for ever.
+/// Checks the controller manager. If it does not find a driver with attach, pods wait for ever.
 fn controller(name: &DriverName, installed: &Installed, config: &Config) -> Vec<Check> {
     if !config.attach {
         return Vec::new();

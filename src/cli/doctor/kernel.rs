@@ -1,4 +1,4 @@
-//! The kernel, and what it lets this process do.
+//! Checks of the kernel, and of this process's permissions.
 
 use crate::check::{Check, Verdict};
 use flexvol_storage::host::{kernel, mountinfo};
@@ -9,10 +9,10 @@ use std::{
     path::Path,
 };
 
-/// The oldest kernel that everything was tried on.
+/// The oldest kernel on which everything was tested.
 const OLDEST: (u32, u32) = (4, 18);
 
-/// Bits of linux/capability.h, what they are for, and whether nothing works without them.
+/// Capabilities (linux/capability.h), their purpose, and the verdict if one is missing.
 const CAPABILITIES: [(u32, &str, &str, Verdict); 3] = [
     (
         kernel::SYS_ADMIN,
@@ -34,10 +34,10 @@ const CAPABILITIES: [(u32, &str, &str, Verdict); 3] = [
     ),
 ];
 
-/// Where the kernel's own loop driver is asked for devices.
+/// The device through which loop devices are requested.
 const LOOP_CONTROL: &str = "/dev/loop-control";
 
-/// Where the log goes (crates/sdk/src/log.rs).
+/// The sockets of the log (crates/sdk/src/log.rs).
 const LOGS: [&str; 2] = ["/run/systemd/journal/socket", "/dev/log"];
 
 pub fn checks() -> Vec<Check> {
@@ -53,7 +53,7 @@ pub fn checks() -> Vec<Check> {
 
 fn capabilities() -> Vec<Check> {
     match kernel::capabilities() {
-        // In a user namespace of its own a process has them all, and none for the node.
+        // In its own user namespace a process has all capabilities, but none over the node.
         Ok(mask) if mask >> kernel::SYS_ADMIN & 1 == 1 && kernel::administers_node().is_err() => {
             vec![Check::fail(
                 "capabilities",
@@ -140,7 +140,7 @@ fn loop_devices() -> Check {
     }
 }
 
-/// Locks and hints must go with a reboot, as the loop devices do.
+/// Checks the runtime directory. Locks and hints must disappear at a reboot, as loop devices do.
 fn runtime_directory(path: &Path) -> Check {
     let about = path.display().to_string();
     let written = DirBuilder::new()
@@ -175,7 +175,7 @@ fn runtime_directory(path: &Path) -> Check {
     }
 }
 
-/// A driver without a log works, and nobody knows what it did.
+/// Checks the log. Without one a driver works, but its actions cannot be traced.
 fn log() -> Check {
     let listening = LOGS.into_iter().find(|path| {
         let connected = UnixDatagram::unbound().and_then(|socket| socket.connect(path));

@@ -1,4 +1,4 @@
-//! Kubelet: where it looks for drivers, and whether it and its containers see what drivers mount.
+//! Checks of kubelet: its plugin directory, and whether kubelet and its containers see the mounts of drivers.
 
 use crate::{
     check::Check,
@@ -14,7 +14,7 @@ use std::{
 
 const ELSEWHERE: &str = "set volumePluginDir in kubelet's configuration (and --flex-volume-plugin-dir of kube-controller-manager) to a writable directory such as /var/lib/kubelet/volumeplugins, and install there";
 
-/// The plugin directory, if it is known, and what is to be said of it.
+/// Returns the plugin directory, if it is known, with checks about it.
 pub fn plugin_dir(named: Option<&Path>) -> (Option<PathBuf>, Vec<Check>) {
     const ABOUT: &str = "plugin directory";
     let dir = match PluginDir::find(named) {
@@ -29,7 +29,7 @@ pub fn plugin_dir(named: Option<&Path>) -> (Option<PathBuf>, Vec<Check>) {
         }
     };
     let found = format!("{} ({})", dir.path.display(), dir.known_from);
-    // What others may have written is told of, and not run.
+    // A directory that others may have written is reported, and nothing in it is run.
     if let Err(why) = expect_owned(&dir.path) {
         let why = super::super::report(&why);
         let remedy = format!(
@@ -71,7 +71,7 @@ fn trouble(path: &Path) -> Option<(String, String)> {
     Some((format!("cannot be written: {error}"), ELSEWHERE.to_owned()))
 }
 
-/// Whether what a driver mounts is seen where it must be.
+/// Checks that mounts of a driver are visible where they must be.
 pub fn checks() -> Vec<Check> {
     let kubelets: Vec<Process> = processes()
         .into_iter()
@@ -87,8 +87,8 @@ pub fn checks() -> Vec<Check> {
     kubelets.iter().map(propagation).collect()
 }
 
-/// A driver mounts where kubelet lives. The container runtime lives with the node's first process,
-/// and unless kubelet does so too, only a shared mount takes the volumes there.
+/// Checks mount propagation. A driver mounts in kubelet's mount namespace, the container runtime is in that of
+/// process 1. Unless they are the same, only a shared mount propagates volumes there.
 fn propagation(kubelet: &Process) -> Check {
     let about = "mount propagation";
     let process = Path::new("/proc").join(kubelet.pid.to_string());
@@ -130,7 +130,7 @@ fn propagation(kubelet: &Process) -> Check {
     }
 }
 
-/// The mount that a path lies on: the longest that leads to it, and of equals the last.
+/// Returns the mount that covers a path: the longest one that leads to it, the last among equals.
 pub fn covering<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts
         .iter()

@@ -1,12 +1,12 @@
-//! Whether udev makes RAIDs of what pods write.
+//! Checks whether udev assembles RAIDs from what pods write.
 
 use crate::{check::Check, config::Config};
 use std::{fs, path::Path};
 
-/// It runs `mdadm --incremental` on every device that reads as a member of a RAID.
+/// The udev rule that runs `mdadm --incremental` on every device that looks like a member of a RAID.
 const RULES: &str = "64-md-raid-assembly.rules";
 
-/// Where udev looks for rules, the first one counts.
+/// Directories of udev's rules, in order of precedence.
 const DIRECTORIES: [&str; 4] = [
     "etc/udev/rules.d",
     "run/udev/rules.d",
@@ -14,10 +14,10 @@ const DIRECTORIES: [&str; 4] = [
     "lib/udev/rules.d",
 ];
 
-/// Where mdadm looks for its configuration.
+/// Paths of mdadm's configuration.
 const CONFIGURATIONS: [&str; 2] = ["etc/mdadm/mdadm.conf", "etc/mdadm.conf"];
 
-/// Where volumes are block devices.
+/// Runs the check if volumes are block devices.
 pub fn checks(configs: &[&Config]) -> Vec<Check> {
     let mut configs = configs.iter();
     match configs.any(|config| config.backend.formats && !config.pools.is_empty()) {
@@ -31,7 +31,7 @@ fn check(root: &Path) -> Option<Check> {
         .iter()
         .map(|directory| root.join(directory).join(RULES))
         .filter_map(|path| fs::read_to_string(path).ok());
-    // An empty one takes the place of the others.
+    // An empty file masks the others.
     if rules.next()?.trim().is_empty() || is_off(root) {
         return None;
     }
@@ -44,7 +44,7 @@ fn check(root: &Path) -> Option<Check> {
     ))
 }
 
-/// Whether mdadm assembles nothing that its configuration does not name.
+/// Whether mdadm assembles only what its configuration names.
 fn is_off(root: &Path) -> bool {
     let texts = CONFIGURATIONS
         .iter()

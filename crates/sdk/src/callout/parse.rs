@@ -1,4 +1,4 @@
-//! Reading the arguments: their number, their order, and what each may be.
+//! Parsing of arguments: their number, order and allowed values.
 
 use super::{Callout, REQUESTS};
 use crate::{
@@ -12,7 +12,7 @@ use std::{
 };
 
 impl Callout {
-    /// Reads the arguments after the executable's own name.
+    /// Parses `argv`, which holds the arguments without the executable's own name.
     ///
     /// ```
     /// # use flexvol_sdk::Callout;
@@ -21,9 +21,8 @@ impl Callout {
     /// # Ok::<(), flexvol_sdk::Error>(())
     /// ```
     ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for missing, extra or malformed
-    /// arguments. Messages name options and repeat no value of theirs.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for missing, extra or malformed arguments. Messages name
+    /// options, but never repeat their values.
     pub fn parse(argv: &[OsString]) -> Result<Callout> {
         let [name, rest @ ..] = argv else {
             return Err(Error::invalid("no callout was given"));
@@ -117,7 +116,7 @@ impl Callout {
     }
 }
 
-/// Exactly as many arguments as the layout has.
+/// Checks that there are as many arguments as the layout has.
 fn layout<'a, const N: usize>(
     name: &OsStr,
     arguments: &'a [OsString],
@@ -173,7 +172,7 @@ fn expand_fs(arguments: &[OsString]) -> Result<Callout> {
     }
 }
 
-/// Every caller writes its JSON without leading space, so the first byte tells it from a size.
+/// Tells JSON from a size by the first byte: no caller writes space before its JSON.
 fn is_object(argument: &OsStr) -> bool {
     argument.as_bytes().first() == Some(&b'{')
 }
@@ -192,7 +191,7 @@ fn resize(new: &OsStr, old: &OsStr) -> Result<Resize> {
     Ok(size)
 }
 
-/// A size in plain decimal bytes. Kubernetes counts in `int64` (`Quantity.Value()`).
+/// Parses a size in plain decimal bytes. The limit is Kubernetes' `int64` (`Quantity.Value()`).
 fn size(what: &str, text: &OsStr) -> Result<Bytes> {
     let text = text.to_string_lossy();
     match decimal(&text) {
@@ -236,7 +235,8 @@ fn provision(json: &OsStr) -> Result<Callout> {
     Ok(Callout::Provision { volume, size })
 }
 
-/// A directory of kubelet: absolute, below `/`, and the same directory to everybody who reads it.
+/// Parses a directory of kubelet. It must be absolute, below `/`, and without `..`, so that every reader resolves
+/// it to the same directory.
 fn directory(text: &OsStr) -> Result<PathBuf> {
     let path = Path::new(text);
     let bytes = text.as_bytes();
@@ -254,7 +254,7 @@ fn directory(text: &OsStr) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// A device as an earlier callout answered it; empty where there was none.
+/// Parses a device as an earlier callout answered it; empty if there was none.
 fn device_text(text: &OsStr) -> Result<String> {
     let text = text
         .to_str()
@@ -267,7 +267,7 @@ fn device_text(text: &OsStr) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// The API server validates the names of nodes as it does those of persistent volumes.
+/// Parses a node's name. The API server validates it like the name of a persistent volume.
 fn node_name(text: &OsStr) -> Result<String> {
     let name = text.to_str().filter(|name| VolumeName::parse(name).is_ok());
     name.map(str::to_owned)

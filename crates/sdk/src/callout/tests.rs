@@ -301,7 +301,7 @@ proptest! {
     fn what_is_written_reads_back(callout in callout()) {
         let argv = callout.to_argv();
         let read = Callout::parse(&argv).unwrap();
-        // `Secret` shows nothing to `Debug`, so the arguments are compared as well.
+        // `Debug` hides the content of a `Secret`, so the arguments are compared as well.
         prop_assert_eq!(format!("{read:?}"), format!("{callout:?}"));
         prop_assert_eq!(read.to_argv(), argv);
     }

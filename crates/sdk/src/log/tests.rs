@@ -3,7 +3,7 @@ use crate::Callout;
 use ::log::Log as _;
 use std::{fs, path::PathBuf, time::Duration};
 
-/// A daemon's socket in a directory of its own.
+/// A log daemon's socket in a directory of its own.
 struct Daemon {
     dir: tempfile::TempDir,
     socket: UnixDatagram,

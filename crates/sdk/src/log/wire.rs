@@ -1,4 +1,4 @@
-//! How a record looks in a datagram.
+//! The encoding of a record as a datagram.
 
 use std::{
     process,
@@ -12,10 +12,10 @@ pub(super) struct Record<'a> {
     pub message: &'a str,
 }
 
-/// Longer texts are cut, so that a record always fits the socket's default buffer.
+/// Longest text of a field. Longer texts are cut, so that a record always fits the socket's default buffer.
 const MAX_LENGTH: usize = 16 << 10;
 
-/// journald's native protocol (systemd's docs/JOURNAL_NATIVE_PROTOCOL.md).
+/// Encodes for journald's native protocol (systemd's docs/JOURNAL_NATIVE_PROTOCOL.md).
 pub(super) fn journald(record: &Record<'_>) -> Vec<u8> {
     let mut datagram = Vec::new();
     let mut put = |name: &str, value: &str| {
@@ -42,8 +42,8 @@ pub(super) fn journald(record: &Record<'_>) -> Vec<u8> {
     datagram
 }
 
-/// The form that syslog(3) writes to /dev/log, less the local time, which daemons replace by
-/// their own.
+/// Encodes in the form that syslog(3) writes to /dev/log, without the local time, which daemons replace by their
+/// own.
 pub(super) fn syslog(record: &Record<'_>) -> Vec<u8> {
     const DAEMON: u8 = 3;
     let priority = DAEMON << 3 | severity(record.priority);
@@ -72,7 +72,7 @@ fn cut(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Syslog's number.
+/// Returns the severity's number in syslog.
 fn severity(level: log::Level) -> u8 {
     match level {
         log::Level::Error => 3,
@@ -82,12 +82,12 @@ fn severity(level: log::Level) -> u8 {
     }
 }
 
-/// RFC 3339 in UTC with milliseconds.
+/// Formats a time as RFC 3339 in UTC with milliseconds.
 pub(super) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
     let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
-    // Years are counted from a first of March, so that a leap day is the last of its year.
+    // Years begin on the first of March, so that a leap day is the last day of its year.
     let days = seconds / 86_400 + 719_468; // since 0000-03-01
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

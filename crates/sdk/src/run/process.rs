@@ -1,4 +1,4 @@
-//! What an exec does to its own process before a driver's code may run.
+//! Preparation of the process, before the driver's code runs.
 
 use super::{
     Environment, Program, conclude,
@@ -21,7 +21,7 @@ use std::{
     time::SystemTime,
 };
 
-/// The watcher calls nothing deep.
+/// Stack size of the thread that waits for SIGTERM, which makes no deep calls.
 const STACK: usize = 128 << 10;
 
 static LOG: Log = Log::system();
@@ -51,7 +51,7 @@ pub(super) fn serve(
     answer_panic(&reply, arguments);
     let watched = Once::new();
     let open = || {
-        // A thread costs a tenth of a short exec, and these only look: a caller that ends them
+        // Starting a thread costs a tenth of a short exec. These callouts only read, so a caller that kills them
         // loses nothing.
         let looks = |name: &OsString| {
             name == "isattached" || (name == "capacity" && program.fork.is_none())
@@ -77,8 +77,8 @@ pub(super) fn serve(
     }
 }
 
-/// The arguments of an exec have secrets in them, and its memory goes into a core file. What the driver
-/// starts may still raise the limit.
+/// Disables core files, because the arguments in this process's memory may hold secrets. Child processes may raise
+/// the limit again.
 fn leave_no_core() {
     let limited = getrlimit(Resource::RLIMIT_CORE)
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_CORE, 0, most));
@@ -87,19 +87,20 @@ fn leave_no_core() {
     }
 }
 
-/// Answers in the place of an exec that panics. A hook runs whether panics unwind or abort.
+/// Installs a hook that answers for an exec that panics. Hooks run whether panics unwind or abort.
 fn answer_panic(reply: &Arc<Reply>, arguments: &[OsString]) {
     let reply = Arc::clone(reply);
     let arguments = arguments.to_vec();
     panic::set_hook(Box::new(move |panic| {
         let error = Error::new(ErrorKind::Bug, "the driver panicked").because(panic.to_string());
-        // What panicked while it was logging would wait for itself.
+        // If the panic happened while logging, this thread holds the log's lock and would deadlock.
         let log = if LOG.is_busy() { &Log::nowhere() } else { &LOG };
         answer_instead(&reply, error, log, &arguments);
     }));
 }
 
-/// Returns in a second process, which does the work; this one answers when that has ended, or cannot.
+/// Returns in a second process, which does the work. The first process answers when the second one has ended or is
+/// stuck, and never returns.
 fn work_apart(fork: Fork, reply: &Arc<Reply>, arguments: &[OsString]) {
     if let Some(error) = watch::left_behind(arguments) {
         return answer_instead(reply, error, &LOG, arguments);
@@ -120,8 +121,8 @@ fn work_apart(fork: Fork, reply: &Arc<Reply>, arguments: &[OsString]) {
     }
 }
 
-/// Answers in the place of an exec that was told to stop and does not end by itself. A handler
-/// would need `unsafe` and could do next to nothing; a thread that waits for the signal can.
+/// Answers for an exec that received SIGTERM and does not end by itself. Uses a thread, because a signal handler
+/// would need `unsafe` and could do very little.
 fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -147,9 +148,9 @@ fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
     }
 }
 
-/// Ends the exec with this failure, unless it has answered and is ending by itself.
+/// Ends the exec with this failure, unless it has answered already and is about to end.
 fn answer_instead(reply: &Reply, error: Error, log: &Log, arguments: &[OsString]) {
-    // Locked until the end: who comes second must not end the exec before the reply is written.
+    // The lock is held until exit, so that a second thread cannot exit before the reply is written.
     let mut stdout = reply.lock();
     let Some(stdout) = stdout.as_mut() else {
         return;

@@ -1,4 +1,4 @@
-//! Standard output, on which a callout is answered once.
+//! Standard output, to which exactly one reply is written.
 
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use std::{
@@ -8,22 +8,22 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The real standard output, good for one reply.
+/// The real standard output, usable for one reply.
 pub(super) struct Reply(Mutex<Option<File>>);
 
 impl Reply {
-    /// Keeps the real standard output as a descriptor that no child inherits, and lets what
-    /// anybody else prints go nowhere.
+    /// Moves the real standard output to a descriptor that children do not inherit, and redirects other output to
+    /// /dev/null.
     pub(super) fn take_stdout() -> io::Result<Self> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-        // Standard output last: where this fails, that is said on it.
+        // Standard output comes last, so that a failure can still be reported on it.
         dup2_stderr(&nowhere)?;
         dup2_stdout(&nowhere)?;
         Ok(Reply(Mutex::new(Some(stdout.into()))))
     }
 
-    /// The reply goes to this file from now on.
+    /// Sends the reply to this file instead.
     pub(super) fn replace(&self, output: File) {
         *self.lock() = Some(output);
     }
@@ -34,7 +34,7 @@ impl Reply {
 }
 
 impl Write for &Reply {
-    /// Writes the reply unless there was one.
+    /// Writes the reply, unless one was written before.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match self.lock().take() {
             Some(mut stdout) => stdout.write_all(line).map(|()| line.len()),

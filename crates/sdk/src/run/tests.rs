@@ -33,7 +33,7 @@ fn open() -> Result<Box<dyn Driver>> {
     Ok(Box::new(Disk))
 }
 
-/// The exit code and the output of one exec.
+/// Runs one exec and returns its exit code and output.
 fn exec(program: &Program, log: &Log, argv: &[&str]) -> (u8, String) {
     let arguments: Vec<OsString> = argv.iter().map(Into::into).collect();
     let mut output = Vec::new();

@@ -1,9 +1,9 @@
-//! An exec that answers although its work does not end.
+//! Answers an exec whose work never ends.
 //!
-//! Who waits in the kernel for a frozen file system, a dead disk or a dead server cannot be ended, and
-//! neither can any thread beside him: kubelet would wait with him for ever. So the work is done by a
-//! second process, and the first one, for which kubelet waits, only watches it. What it watches is
-//! whether the kernel ever let the worker run: work that is slow moves all the time.
+//! A process that waits in the kernel for a frozen file system, a dead disk or a dead server cannot be killed, and
+//! its other threads cannot end it either: kubelet would wait for ever too. So a second process, the worker, does
+//! the work, and the first one, for which kubelet waits, only watches it. The worker is stuck if the kernel has not
+//! scheduled it for some time; slow work is scheduled again and again.
 
 use super::reply::Reply;
 use crate::{
@@ -32,22 +32,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an exec that was told to stop may still take. Kubelet sends SIGTERM when
-/// `waitforattach` took ten minutes, and SIGKILL ten seconds later.
+/// Time that an exec may still take after SIGTERM. Kubelet sends SIGTERM when `waitforattach` took ten minutes, and
+/// SIGKILL ten seconds later.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// Goes on in two processes, of which the second is killed when the first one ends. `None` in the
-/// second one; in the first one the id of the second. A crate without `unsafe` has no such function;
-/// `flexvol_host::fork` is one.
+/// Forks this process. Returns the child's id in the parent and `None` in the child, which is killed when the
+/// parent ends. Needs `unsafe`, which this crate forbids; `flexvol_host::fork` is one.
 pub type Fork = fn() -> io::Result<Option<i32>>;
 
-/// What was left behind is noted here, so that a repetition of its call does not wait beside it.
+/// Directory with a note for each stuck worker, so that a retry of the same call does not get stuck too.
 const LEFT: &str = "/run/flexvol/left";
 
-/// How long what was killed may take to go, if it goes.
+/// Time that a killed worker gets to end.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// The process that does the work, as the first one sees it.
+/// The process that does the work, as seen by the first process.
 pub(super) struct Worker {
     pid: Pid,
     signals: SignalFd,
@@ -57,13 +56,13 @@ pub(super) struct Worker {
 
 /// How the worker ended.
 pub(super) enum End {
-    /// It answered with this line and this exit code.
+    /// The worker answered with this line and this exit code.
     Answered(Vec<u8>, u8),
-    /// The first process must answer.
+    /// The first process must answer with this error.
     Instead(Error),
 }
 
-/// Starts a worker. `None` in the worker, whose answer goes to the first process from now on.
+/// Starts a worker. Returns `None` in the worker, whose reply then goes to the first process.
 pub(super) fn start(
     fork: Fork,
     reply: &Reply,
@@ -89,7 +88,7 @@ pub(super) fn start(
             note: note_of(arguments),
         })),
         Ok(None) => {
-            // SIGTERM is for the first process.
+            // SIGTERM stays blocked in the worker: the first process handles it.
             ends.thread_unblock()?;
             reply.replace(answer);
             Ok(None)
@@ -103,7 +102,7 @@ pub(super) fn start(
 }
 
 impl Worker {
-    /// Waits until the worker ends, is told to stop, or is stuck.
+    /// Waits until the worker ends, is stuck, or does not end in time after SIGTERM.
     pub(super) fn end(mut self) -> End {
         let mut stillness = Stillness::default();
         let mut stop = None;
@@ -127,7 +126,7 @@ impl Worker {
                     return self.give_up(stuck());
                 }
                 Ok(_) => {}
-                // Should the kernel refuse even this, the worker is still waited for.
+                // If the kernel refuses `poll`, wait for the worker without it.
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
             while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -179,7 +178,8 @@ impl Worker {
         fs::write(&self.note, format!("{process} {began}"))
     }
 
-    /// Who waits in the kernel does one thing more when that answers, and then ends.
+    /// Kills a stuck worker. If it does not end within [`DEATH`], leaves it behind with a note: it ends once the
+    /// kernel answers it.
     fn give_up(mut self, error: Error) -> End {
         let _ = kill(self.pid, Signal::SIGKILL);
         let death = Instant::now() + DEATH;
@@ -208,8 +208,8 @@ impl Worker {
     }
 }
 
-/// The worker that an earlier call with these arguments left behind, while it is there. What is noted
-/// of others that have gone is removed.
+/// Returns an error if an earlier call with these arguments left a worker behind that still exists. Removes the
+/// notes of workers that have ended.
 pub(super) fn left_behind(arguments: &[OsString]) -> Option<Error> {
     let mut found = None;
     for note in fs::read_dir(LEFT).ok()?.flatten() {
@@ -225,8 +225,8 @@ pub(super) fn left_behind(arguments: &[OsString]) -> Option<Error> {
     found.map(|process| error.because(format!("process {process} is still there")))
 }
 
-/// Where it is noted what a call with these arguments left behind. What comes with a secret is told by
-/// its directory alone.
+/// Returns the path of the note for a call with these arguments. An argument with a secret does not count, so the
+/// directory alone identifies such a call.
 fn note_of(arguments: &[OsString]) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     for argument in arguments {
@@ -236,9 +236,9 @@ fn note_of(arguments: &[OsString]) -> PathBuf {
     Path::new(LEFT).join(format!("{:016x}", hasher.finish()))
 }
 
-/// When a process began that has not ended, by which it is told from a later one of its number: the
-/// 20th field after the name of its `stat`, of which the first is its state (fs/proc/array.c,
-/// `do_task_stat`).
+/// Returns when a running process started, which tells it from a later process with the same id; `None` if it has
+/// ended. This is the 20th field after the name in `/proc/PID/stat`, counting the state as the first
+/// (fs/proc/array.c, `do_task_stat`).
 fn began_of(process: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;

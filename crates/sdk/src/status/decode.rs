@@ -1,6 +1,6 @@
-//! Reading the reply of any driver, as tolerant and as strict as Go's `encoding/json` is in
-//! kubelet: names in any case, the last of duplicates, null for "not there", anything unknown
-//! ignored; but a member of the wrong type spoils the reply.
+//! Decoding of any driver's reply, as tolerant and as strict as Go's `encoding/json` is in kubelet: keys match in
+//! any case, the last duplicate wins, null means absent, unknown keys are ignored. A value of the wrong type
+//! invalidates the reply.
 
 use super::{Capabilities, DriverStatus, Status};
 use crate::{Bytes, ErrorClass};
@@ -26,7 +26,7 @@ impl<'de> de::Visitor<'de> for Reply {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DriverStatus, A::Error> {
-        // To kubelet any other word, and none, is a failure.
+        // Like kubelet, treat an absent or unknown status as a failure.
         let mut reply = DriverStatus::new(Status::Failure);
         while let Some(mut key) = map.next_key::<String>()? {
             key.make_ascii_lowercase();
@@ -64,7 +64,7 @@ impl<'de> de::Visitor<'de> for Reply {
 }
 
 impl<'de> Deserialize<'de> for Capabilities {
-    /// What is missing keeps its default, as in kubelet.
+    /// Absent keys keep their default, as in kubelet.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Told)
     }
@@ -101,7 +101,7 @@ impl<'de> de::Visitor<'de> for Told {
     }
 }
 
-/// Hands the member's value over unless it is null.
+/// Passes the member's value on, unless it is null.
 fn put<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     map: &mut A,
     keep: impl FnOnce(T),

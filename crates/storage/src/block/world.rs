@@ -1,4 +1,4 @@
-//! A block volume of this node under its lock: the world in which `decide`'s steps are done.
+//! A block volume of this node under its lock: executes the steps of `decide`.
 
 mod content;
 mod growth;
@@ -26,27 +26,28 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use std::path::{Path, PathBuf};
 
-/// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
-/// and nothing else.
+/// One volume under its lock. While its pool is missing, `backend` is `None` and the volume can only be
+/// unmounted.
 pub(crate) struct BlockWorld<'a, B> {
     stored: Stored<'a, B>,
     lock: &'a lock::Guard,
     context: CallContext,
-    /// Held so that a loop device that frees itself stays between steps.
+    /// Held between steps, because a loop device with autoclear would disappear.
     device: Option<Device>,
-    /// The backend made the device in this callout, or made it fit. One that was only found may
-    /// have been made by somebody else, and not be writable or not go with its last user.
+    /// Whether the backend made or adjusted the device in this callout. A device that was only found may be
+    /// another's, read-only, or without autoclear.
     fits: bool,
-    /// A mount that nobody sees: the file system is measured and grown through it, and in the
-    /// end it becomes the mount of the pod.
+    /// A mount that is attached nowhere. The file system is measured and grown through it, and finally it
+    /// becomes the pod's mount.
     detached: Option<Detached>,
     /// The device of this volume that is mounted on the directory.
     mounted: Option<DeviceNumber>,
-    /// A pod waits for its volume, and the kernel's own growth is all that it waits for.
+    /// Whether a pod waits, so that tools may grow only file systems of up to `LARGEST_WHILE_MOUNTING`.
     mounting: bool,
-    /// The file system was grown to its end in this callout, and the pool had no room for a mark that says so.
+    /// Whether the file system was grown completely in this callout, but the pool had no space for the mark
+    /// that says so.
     has_grown: bool,
-    /// What was read from the device; forgotten by every step that may change it.
+    /// The cached content of the device, cleared by every step that may change it.
     content: Option<Content>,
 }
 
@@ -86,7 +87,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         Ok(asset)
     }
 
-    /// Finds the device anew unless it is held, and holds it.
+    /// Finds the device, unless one is held already, and holds it.
     fn find_device(&mut self) -> Result<()> {
         if self.device.is_none()
             && let Some(backend) = self.stored.backend
@@ -124,7 +125,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 break;
             }
         }
-        // A file system may answer only after its device did.
+        // The file system may not answer before its device does.
         if let Some(device) = ours {
             B::resume(device)?;
         }
@@ -151,9 +152,9 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         })
     }
 
-    /// Whether the file system is mounted without the volume's device, which tells nothing then. Of one
-    /// that is still on the volume it is a copy that is mounted: whoever takes a device out of a btrfs,
-    /// or replaces it, takes its superblock from it (`btrfs_scratch_superblocks`).
+    /// Whether the volume's btrfs is mounted without the volume's device, which then says nothing about it. If
+    /// the superblock is still on the device, the mount is one of a copy: removing or replacing a device of a
+    /// btrfs wipes its superblock (`btrfs_scratch_superblocks`).
     fn is_moved(&self, mark: &Mark) -> Result<bool> {
         let Some(format) = mark.format else {
             return Ok(false);
@@ -171,7 +172,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         Ok(!found.as_ref().is_some_and(is_there))
     }
 
-    /// `None` also where nothing can be looked at without a device that would not stay.
+    /// Returns `None` also if the volume cannot be read without making a device that would not stay.
     fn measure_without_device(&self) -> Result<Option<(Superblock, Geometry)>> {
         let (backend, volume) = (self.stored.backend()?, &self.stored.volume);
         if let Some(image) = backend.image(volume)? {
@@ -186,7 +187,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         found
     }
 
-    /// Whether a mount on this directory of the node would be a second one of the volume.
+    /// Whether a mount on this directory of kubelet's own would be a second one of the volume.
     fn is_duplicate(&self, dir: &Path) -> Result<bool> {
         let Some(device) = self.device.as_ref().filter(|_| is_of_the_node(dir)) else {
             return Ok(false);
@@ -195,8 +196,8 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         Ok(mounts.iter().any(|it| is_of_the_node(&it.mount_point)))
     }
 
-    /// Whether the file system that was just looked at takes no writes after an error: whoever has it
-    /// mounted already keeps it in that state.
+    /// Whether the file system of the hidden mount takes no writes after an error. Other mounts of it keep it
+    /// in that state.
     fn has_failed(&self) -> Result<bool> {
         match (&self.detached, &self.device) {
             (Some(detached), Some(device)) => {
@@ -224,7 +225,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             .stored
             .backend()?
             .map(&self.stored.volume, self.lock.hint())?;
-        // A mount of the same device shows what became of it.
+        // A hidden mount of the same device follows its changes.
         if before != Some(device.number()) {
             self.detached = None;
         }
@@ -260,7 +261,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
 impl<B: BlockBackend> World for BlockWorld<'_, B> {
     fn observe(&mut self, goal: &Goal) -> Result<Observed> {
-        // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
+        // Unmounting must succeed even if the pool is missing or the mark is unreadable.
         let unmounting = *goal == Goal::Unmounted;
         self.mounting = matches!(goal, Goal::Mounted { .. });
         let asset = if unmounting { None } else { self.asset()? };
@@ -344,7 +345,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
             Step::Unmount => {
                 self.forget();
                 self.device = None;
-                // What is dirty is written out first, and would wait for a stopped device.
+                // Unmounting writes dirty pages, which would hang on a suspended device.
                 if let Some(device) = self.mounted {
                     B::resume(device)?;
                 }
@@ -356,8 +357,8 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
 }
 
 impl<B: BlockBackend> BlockWorld<'_, B> {
-    /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
-    /// directory and on kubelet's own directory for an attached volume.
+    /// Whether the device is mounted by a pod: in any mount namespace, anywhere but on this callout's directory
+    /// and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
         mountinfo::is_anywhere(number, |place| self.context.is_of_another_pod(place))
     }

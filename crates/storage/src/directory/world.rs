@@ -1,7 +1,7 @@
-//! A volume that is a directory, under its lock: the world in which `decide`'s steps are done.
+//! A directory volume under its lock: executes the steps of `decide`.
 //!
-//! It is ready from its creation, and its "device" is the directory: there is one as long as
-//! there is a volume, and the file system always spans all of it.
+//! The volume is ready from its creation. Its "device" is the directory: it exists as long as the volume, and
+//! the file system always spans all of it.
 
 use crate::{
     backend::DirectoryBackend,
@@ -21,8 +21,8 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{os::fd::AsFd, path::Path};
 
-/// One volume under its lock. There is no backend while its pool is missing: then it can be
-/// unmounted and nothing else.
+/// One volume under its lock. While its pool is missing, there is no backend and the volume can only be
+/// unmounted.
 pub(crate) struct DirectoryWorld<'a, B> {
     stored: Stored<'a, B>,
     context: CallContext,
@@ -36,8 +36,8 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
         }
     }
 
-    /// Whoever unmounts is content with what the mount table says; for anything else it must be
-    /// the directory that the pool has now.
+    /// Looks at the callout's directory. For unmounting the mount table is enough; for anything else the mount
+    /// must be of the directory that the pool has now.
     fn target(&self, asset: Option<&Asset>) -> Result<TargetState> {
         let Some(dir) = &self.context.dir else {
             return Ok(TargetState::Absent);
@@ -72,7 +72,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
         })
     }
 
-    /// Whether a mount on this directory of the node would be a second one of the volume.
+    /// Whether a mount on this directory of kubelet's own would be a second one of the volume.
     fn is_duplicate(&self, dir: &Path) -> Result<bool> {
         let of_volume = |mount: &Mount| mount.volume() == Some(self.stored.volume);
         Ok(is_of_the_node(dir)
@@ -81,7 +81,8 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
                 .any(|mount| of_volume(mount) && is_of_the_node(&mount.mount_point)))
     }
 
-    /// Whether the directory or a part of it is mounted on a place that `counts`, in any mount namespace.
+    /// Whether the directory or a part of it is mounted on a path for which `counts` is true, in any mount
+    /// namespace.
     fn is_mounted(&self, counts: impl Fn(&Path) -> bool) -> Result<bool> {
         let directory = self.stored.backend()?.outermost(&self.stored.volume)?;
         mountinfo::is_directory_anywhere(directory.as_fd(), counts)
@@ -90,9 +91,9 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
     fn mount(&self, read_only: bool) -> Result<()> {
         let backend = self.stored.backend()?;
         let directory = backend.open(&self.stored.volume)?;
-        // First, because a pod may have made its volume read-only.
+        // Restore first, because a pod may have made its volume read-only.
         let restored = backend.restore(&self.stored.volume);
-        // Where nothing is written nothing need be limited, and nothing can be put right.
+        // A read-only file system needs no limit, and none can be set on it.
         match fs::expect_writable(directory.as_fd()) {
             Ok(()) => restored?,
             Err(error) if !read_only => return Err(error),
@@ -115,7 +116,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
 
 impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
     fn observe(&mut self, goal: &Goal) -> Result<Observed> {
-        // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
+        // Unmounting must succeed even if the pool is missing or the mark is unreadable.
         let asset = match goal {
             Goal::Unmounted => None,
             _ => self.stored.asset()?,
@@ -140,7 +141,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                     slack: Bytes(0),
                 },
             });
-        // What is left of a growth that has its size is a note in the mark.
+        // If the size is reached, all that remains of a growth is a field of the mark.
         let is_smaller = |asset: &Asset| matches!(goal, Goal::Grown { to, .. } if asset.size < *to);
         let offline = goal.grows_offline() && asset.as_ref().is_some_and(is_smaller);
         let by_pods = |place: &Path| self.context.is_of_another_pod(place);
@@ -149,7 +150,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
             asset,
             device,
             target,
-            // That of its pool is looked at above.
+            // The file system of the pool was checked above.
             takes_no_writes: false,
             growth_refused: false,
         })

@@ -1,4 +1,4 @@
-//! What there is to tell of a block volume.
+//! Reports about block volumes.
 
 use crate::{
     backend::BlockBackend,
@@ -34,7 +34,7 @@ pub(crate) fn look<B: BlockBackend>(
     Ok(())
 }
 
-/// What a volume that was formatted holds now.
+/// Returns the present content of a volume that was formatted.
 fn content<B: BlockBackend>(
     backend: &B,
     volume: &VolumeReport,
@@ -62,7 +62,8 @@ fn content<B: BlockBackend>(
     }
 }
 
-/// `None` where no mount can be asked: then the superblock must do, which may be a moment old.
+/// Returns `None` if there is no mount to ask. The caller then reads the superblock, which may be slightly
+/// stale.
 fn through_a_mount(
     volume: &VolumeReport,
     device: &Device,

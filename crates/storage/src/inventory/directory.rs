@@ -1,4 +1,4 @@
-//! What there is to tell of a directory volume.
+//! Reports about directory volumes.
 
 use crate::{
     backend::DirectoryBackend,
@@ -9,7 +9,7 @@ use crate::{
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::AsFd;
 
-/// Completes the report of a volume with its mounts; it spans what it may take.
+/// Completes the report of a volume with its mounts. Its file system spans its whole limit.
 pub(crate) fn look<B: DirectoryBackend>(
     backend: &B,
     mounts: &Mounts,

@@ -1,16 +1,16 @@
-//! What an adopted volume was made of.
+//! The origin of an adopted volume.
 
 use flexvol_host::half_digest;
 use flexvol_sdk::{Handle, Result};
 use std::{fmt, os::unix::ffi::OsStrExt, path::Path};
 
-/// What the file, or the logical volume, was called that a volume was made of: half of the SHA-256 of the
-/// last part of its path, which may hold characters that no mark may.
+/// Identifies the file or logical volume of which a volume was made: half of the SHA-256 of the last component
+/// of its path. The name itself may contain characters that a mark cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin([u8; 16]);
 
 impl Origin {
-    /// What was called this.
+    /// Makes the origin of a path.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str());

@@ -1,4 +1,4 @@
-//! Taking over what somebody else made.
+//! Adoption of storage that others made.
 
 use super::{Adopted, Adoption, Keeper, ManagedBackend};
 use crate::{
@@ -44,7 +44,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 }
                 let volume = VolumeId::of(&handle);
                 expect_own(&mark, &volume, &backend)?;
-                // Who mistyped the path must not be told that the data are there.
+                // If the path is mistyped, the caller must not be told that the data are there.
                 if mark.adopted != Some(Origin::of(&adoption.path)) {
                     return Err(Error::new(
                         ErrorKind::NotFound,
@@ -71,7 +71,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 let taken = self.take_over(&backend, stray, handle, adoption, pool);
                 if let Err(error) = taken {
                     backend.invalidate_cache();
-                    // What could not be given back is a volume.
+                    // If the storage could not be given back, it is a volume and keeps its lock.
                     retire_unused(lock, &error, &backend, &VolumeId::of(&handle));
                     return Err(error);
                 }
@@ -133,7 +133,8 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         backend.take(stray, &volume, &mark)
     }
 
-    /// Two file systems with one UUID cannot both be mounted, and which one is meant is a guess.
+    /// Refuses a file system whose UUID a volume already has: both could not be mounted, and it is unclear
+    /// which one is meant.
     fn refuse_copies(&self, format: &Format) -> Result<()> {
         for pool in self.pools.iter() {
             let backend = pool.open()?;
@@ -151,7 +152,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         Ok(())
     }
 
-    /// Whole mebibytes, and the size asked for; the next mount lets the file system follow.
+    /// Grows the storage to whole mebibytes and the requested size; the next mount grows the file system.
     fn finish(
         &self,
         pool: &Pool<B>,
@@ -204,7 +205,7 @@ fn taken() -> Error {
     )
 }
 
-/// The file system that is kept; `None` for blank storage.
+/// Returns the file system to keep; `None` for blank storage.
 fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Superblock>> {
     let refuse = |kind, why: String| Err(Error::new(kind, why));
     match found {
@@ -230,13 +231,13 @@ fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Superb
     }
 }
 
-/// A volume's file system grows over all that lies behind it.
+/// Fails if there is data behind the file system, which would overwrite it when it grows.
 fn expect_nothing_behind(device: &Device, size: Bytes, found: &Superblock) -> Result<()> {
     let (filesystem, spans) = (found.filesystem, found.size);
     if probe::is_blank_behind(device, spans)? {
         return Ok(());
     }
-    // What is less than a sector at its end the device does not show.
+    // The device does not show a partial sector at the end.
     let (from, length) = (spans.0, size.0.saturating_sub(spans.0) + 512);
     Err(Error::new(
         ErrorKind::NotBlank,
@@ -246,7 +247,7 @@ fn expect_nothing_behind(device: &Device, size: Bytes, found: &Superblock) -> Re
     ))
 }
 
-/// What the image's maker asks of every mount, a mount of ours cannot all take back.
+/// Fails if the superblock demands mount options or the like, which the driver's mounts cannot all override.
 fn expect_no_demand(device: &Device) -> Result<()> {
     let (what, command) = match probe::demand(device)? {
         None => return Ok(()),
@@ -267,8 +268,8 @@ fn expect_no_demand(device: &Device) -> Result<()> {
     ))
 }
 
-/// What looks whole may be of no use to a pod: its journal is on another device, or it is the seed of
-/// others. Only the kernel knows, and nobody sees this mount.
+/// Fails if the kernel cannot mount the file system writable: its journal may be on another device, or it may
+/// be the seed of others. Only the kernel knows. The mount is attached nowhere.
 fn expect_mountable(device: &Device, filesystem: Filesystem) -> Result<()> {
     let mounted = Detached::new(device, filesystem)
         .map_err(|error| error.advise("the image was left as it is"))?;

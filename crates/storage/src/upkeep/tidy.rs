@@ -1,4 +1,4 @@
-//! Removing what killed processes left behind.
+//! Removal of what interrupted processes left behind.
 
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
 use crate::{backend::Backend, pool::Pool, provision::free_dangling, volume_driver::VolumeDriver};
@@ -6,8 +6,8 @@ use flexvol_host::{Device, VolumeId, lock};
 use flexvol_sdk::{Bytes, ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
 
-/// Removes volumes whose removal was cut or that were kept for long enough, tidies pool by pool, then
-/// the locks of volumes that no pool has.
+/// Removes volumes whose removal was interrupted or whose retention time is over, then tidies each pool, then
+/// removes the locks of volumes that no pool has.
 pub(super) fn pools<B: Backend>(
     driver: &VolumeDriver,
     pools: &[Pool<B>],
@@ -36,16 +36,16 @@ pub(super) fn pools<B: Backend>(
             }
         }
     }
-    // The volumes of a pool that cannot be read may be there all the same.
+    // Skipped if a pool cannot be read, because its volumes may exist.
     if let Some(known) = known {
         tidy_locks(&known, dry_run, &mut leftovers);
     }
     leftovers
 }
 
-/// Volumes whose removal was cut, those that were deleted and kept for as long as that was wanted then,
-/// and as their pool says now, and those that are more than their pool keeps.
-/// A pool that cannot be read is told of by [`pools`].
+/// Removes volumes whose removal was interrupted, those whose retention time is over (both the one recorded at
+/// deletion and the pool's present one), and those beyond what the pool may keep. [`pools`] reports a pool that
+/// cannot be read.
 fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
     for pool in &driver.pools {
@@ -57,7 +57,7 @@ fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
         }
         for volume in driver.kept(pool).unwrap_or_default() {
             let volume = volume.id;
-            // Whoever holds the lock may be taking it back.
+            // The holder of the lock may be restoring the volume.
             let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
                 continue;
             };
@@ -81,7 +81,7 @@ fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     leftovers
 }
 
-/// Names that lead to no volume.
+/// Frees names that lead to no volume.
 pub(super) fn names<B: Backend>(
     backend: &B,
     dangling: Vec<(VolumeName, VolumeId)>,
@@ -96,7 +96,7 @@ pub(super) fn names<B: Backend>(
     }
 }
 
-/// Volumes whose making was begun and not ended. Whoever makes one holds its lock.
+/// Discards volumes whose creation was interrupted. A process that is creating one holds its lock.
 pub(super) fn unfinished<B: ManagedBackend>(
     backend: &B,
     dry_run: bool,
@@ -118,14 +118,14 @@ pub(super) fn unfinished<B: ManagedBackend>(
     Ok(())
 }
 
-/// What cut growths took. Whoever is at one holds the volume's lock.
+/// Frees space of interrupted growths. A process that is growing a volume holds its lock.
 pub(super) fn excess<B: ManagedBackend>(
     backend: &B,
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
     for volume in backend.catalog().volume_ids()? {
-        // What cannot be looked at is named with its device.
+        // A volume that cannot be read is reported with its device.
         if backend.excess(&volume).unwrap_or_default() == Bytes(0) {
             continue;
         }
@@ -146,7 +146,7 @@ pub(super) fn excess<B: ManagedBackend>(
     Ok(())
 }
 
-/// Idle devices that cut callouts left.
+/// Releases idle devices of interrupted callouts.
 pub(super) fn devices<B: ManagedBackend>(
     backend: &B,
     dry_run: bool,
@@ -156,7 +156,7 @@ pub(super) fn devices<B: ManagedBackend>(
         match idle_device(backend, &volume, dry_run) {
             Ok(None) => {}
             Ok(Some(leftover)) => leftovers.push(leftover),
-            // It may be another backend's volume; `list` names it.
+            // It may be another backend's volume; `list` shows it.
             Err(error) if error.kind() == ErrorKind::Conflict => {}
             Err(error) => leftovers.push(Leftover {
                 what: format!("the device of volume {volume}"),
@@ -167,7 +167,7 @@ pub(super) fn devices<B: ManagedBackend>(
     Ok(())
 }
 
-/// Directories that are not volumes yet, or any more.
+/// Removes directories of unfinished creations and removals.
 pub(super) fn remains<B: ManagedDirectories>(
     backend: &B,
     dry_run: bool,
@@ -177,7 +177,7 @@ pub(super) fn remains<B: ManagedDirectories>(
         let removed = match dry_run {
             true => Ok(false),
             false => match backend.clear(&remains) {
-                // A callout is at it.
+                // A callout is working on it.
                 Ok(false) => continue,
                 cleared => cleared,
             },
@@ -190,14 +190,14 @@ pub(super) fn remains<B: ManagedDirectories>(
     Ok(())
 }
 
-/// Volumes that nothing limits, though something should.
+/// Restores limits that are not in force.
 pub(super) fn limits<B: ManagedDirectories>(
     backend: &B,
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
     for volume in backend.lost_limits()? {
-        // A growth that is under way records the new limit before it sets it.
+        // A running growth records the new limit before it sets it.
         let Ok(_lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
@@ -225,7 +225,7 @@ fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> R
     lock.retire()
 }
 
-/// A device of a volume that a cut callout left, and that nobody uses.
+/// Releases the device of a volume that an interrupted callout left and nobody uses.
 fn idle_device<B: ManagedBackend>(
     backend: &B,
     volume: &VolumeId,
@@ -242,7 +242,7 @@ fn idle_device<B: ManagedBackend>(
     let Some(device) = backend.mapped(volume, lock::hint(volume))? else {
         return Ok(None);
     };
-    // Whoever holds the lock is about to use the device.
+    // The holder of the lock is about to use the device.
     let lock = match lock::volume(volume, Duration::ZERO) {
         Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(None),
         lock => lock?,
@@ -271,7 +271,7 @@ fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, leftovers: &mut Vec<Left
         }
     };
     for volume in files.into_iter().filter(|volume| !known.contains(volume)) {
-        // One that is held belongs to a volume that is just being made, or to another driver.
+        // A lock that is held belongs to a volume that is being created, or to another driver.
         let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };

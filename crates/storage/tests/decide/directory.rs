@@ -1,5 +1,5 @@
-//! The same for volumes that are directories: `decide` takes them through their life with the
-//! steps that a directory knows, and a cut anywhere is mended by the retry.
+//! The exploration for directory volumes: `decide` takes them through their life with the steps that a
+//! directory has, and the retry repairs every interruption.
 
 use crate::{
     DELETED, grow,
@@ -15,7 +15,7 @@ use flexvol_storage::{
 };
 use std::collections::HashSet;
 
-/// No limit can be raised beyond this.
+/// The size of the pool, and so the largest limit.
 const POOL: u64 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,7 +32,7 @@ struct Model {
 }
 
 enum Acted {
-    /// Every state in which the step can be cut; the last one is the step completed.
+    /// All states in which the step can be interrupted; the last one is the completed step.
     Done(Vec<Model>),
     Failed(ErrorKind),
 }
@@ -194,7 +194,7 @@ fn callouts() -> Vec<(usize, Goal)> {
     ];
     for dir in 0..2 {
         all.push((dir, Goal::Unmounted));
-        // A directory has no file system that could be another than the one asked for.
+        // A directory has no file system of its own that could differ from the requested one.
         for filesystem in [Filesystem::Xfs, Filesystem::Ext4] {
             for offline in [false, true] {
                 let mount = |read_only| (dir, mount(filesystem, offline, read_only));

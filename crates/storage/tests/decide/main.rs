@@ -1,5 +1,5 @@
-//! Every state, every goal, cut inside every step, with reboots, running pods and failing disks
-//! in between: does the retry reach its goal, and is nothing lost?
+//! Explores every state and goal, with an interruption inside every step and with reboots, running pods and
+//! failing disks in between. The retry must reach its goal, and no data may be lost.
 
 mod directory;
 mod matrix;
@@ -33,7 +33,7 @@ fn mount(filesystem: Filesystem, offline: bool, read_only: bool) -> Goal {
     }
 }
 
-/// A pod attached the volume, and nobody knows yet whose it is.
+/// A pod's volume was attached, and its namespace is not known yet.
 fn mount_device(filesystem: Option<Filesystem>, offline: bool) -> Goal {
     Goal::Mounted {
         filesystem,
@@ -62,16 +62,16 @@ const fn delete(keep: Option<Duration>) -> Goal {
     Goal::Deleted { now: NOW, keep }
 }
 
-/// A volume is deleted.
+/// Deletes a volume.
 pub const DELETE: Goal = delete(Some(Duration::ZERO));
 
-/// A volume is deleted and kept.
+/// Deletes a volume that is kept.
 pub const DELETED: Goal = delete(Some(Duration::from_secs(1)));
 
-/// A volume is deleted, and how long it is kept is not known.
+/// Deletes a volume with an unknown retention time.
 pub const UNKNOWN: Goal = delete(None);
 
-/// Every callout that can come to a driver of this policy, with the directory it is about.
+/// Returns every callout that a driver of this policy can get, with its directory.
 fn callouts(offline: bool) -> Vec<(usize, Goal)> {
     let mut all = vec![
         (GLOBAL, Goal::Provisioned { size: Bytes(1) }),
@@ -145,7 +145,7 @@ impl Exploration {
         let is_kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
         let keeps = match goal {
             Goal::Deleted { .. } if *goal != DELETE => true,
-            // Whoever deletes it again ends no time that was promised.
+            // A repeated deletion does not shorten a promised retention time.
             Goal::Deleted { .. } => model.asset.as_ref().is_some_and(is_kept),
             _ => false,
         };
@@ -183,7 +183,7 @@ impl Exploration {
             for (dir, goal) in &callouts[usize::from(model.offline)] {
                 let whole = callout(&model, *dir, goal);
                 self.check_end(&model, *dir, goal, &whole);
-                // The states between two steps are reached through the cut after the first one.
+                // Later states of this callout are reached through the interruption after its first step.
                 let Next::Do(step) = decide(&model.seen(*dir, goal), goal) else {
                     continue;
                 };
@@ -209,7 +209,7 @@ impl Exploration {
     }
 }
 
-/// What is not as a Success says it is.
+/// Returns what contradicts a Success.
 fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
     let size = end.asset.as_ref().map_or(0, |(size, _)| *size);
     let whole = |at_least: u64| match end.disk {
@@ -219,7 +219,7 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
     let holds = match goal {
         Goal::Provisioned { size: asked } => size >= asked.0,
         Goal::Gone => end.asset.is_none() && end.mapped.is_none() && !end.is_mounted(),
-        // What is not there may be in a pool that nobody knows of.
+        // A missing volume may be in an unknown pool.
         Goal::Deleted { keep, .. } => {
             let kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
             end.asset.as_ref().map_or(keep.is_some(), kept)

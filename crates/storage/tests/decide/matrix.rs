@@ -1,4 +1,4 @@
-//! The matrix of states and callouts in the documents is what `decide` answers.
+//! The matrix of states and callouts in the documentation must match the answers of `decide`.
 
 use crate::{
     DELETE, DELETED, NOW, UNKNOWN, grow,

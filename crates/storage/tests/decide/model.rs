@@ -1,4 +1,4 @@
-//! A volume as a model: every way a step can be cut is one of its states.
+//! A model of a volume: every way to interrupt a step leads to one of its states.
 
 use flexvol_host::{PoolId, Uuid};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
@@ -10,16 +10,16 @@ use flexvol_storage::{
     reconcile,
 };
 
-/// What the disk really holds.
+/// The actual content of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Disk {
     Zero,
-    /// mkfs was cut.
+    /// mkfs was interrupted.
     HalfMade,
     Filesystem {
         kind: Filesystem,
         size: u64,
-        /// Growth was cut: XFS has old secondary super blocks.
+        /// Growth was interrupted: XFS has old secondary superblocks.
         torn: bool,
         /// A pod wrote into it.
         data: bool,
@@ -47,12 +47,11 @@ pub struct Model {
     pub mounts: [Option<Directory>; DIRECTORIES],
     /// The mounted file system met an error and takes no writes.
     pub aborted: bool,
-    /// The device goes with its last user, as a loop device with autoclear does; a logical
-    /// volume stays.
+    /// The device disappears with its last user, as a loop device with autoclear does; a logical volume stays.
     pub autoclear: bool,
-    /// The kernel grows the file system also while it is mounted.
+    /// Whether the kernel also grows a mounted file system.
     pub grows_mounted: bool,
-    /// The driver grows volumes only while no pod uses them.
+    /// Whether the driver grows volumes only while no pod uses them.
     pub offline: bool,
 }
 
@@ -65,8 +64,8 @@ pub fn blank_mark() -> Mark {
     Mark::blank(handle, pool, None, Some("default".to_owned()))
 }
 
-/// Whether the volume may be gone after it: where there is no room for the mark that it is being deleted,
-/// it is removed at once.
+/// Whether the volume may be gone after the step: without space for the mark that it is being deleted, it is
+/// removed at once.
 pub fn may_remove(step: &Step) -> bool {
     match step {
         Step::Destroy => true,
@@ -114,7 +113,7 @@ impl Model {
         matches!(self.disk, Disk::Filesystem { data: true, .. })
     }
 
-    /// A pod other than the one on `dir` has the volume.
+    /// Whether another pod than the one on `dir` has the volume.
     pub fn used_by_pods(&self, dir: usize) -> bool {
         let others = (1..DIRECTORIES).any(|other| other != dir && self.mounts[other].is_some());
         others || self.mounts.iter().flatten().any(|mount| mount.running)
@@ -166,7 +165,7 @@ impl Model {
         }
     }
 
-    /// Every state in which `step` can be cut; the last one is the step completed.
+    /// Returns all states in which `step` can be interrupted; the last one is the completed step.
     pub fn act(&self, dir: usize, step: &Step) -> Vec<Model> {
         let mut cuts = vec![self.clone()];
         if self.refuses(step) {
@@ -202,7 +201,7 @@ impl Model {
             Step::Mount { read_only } => {
                 assert!(self.mounts[dir].is_none(), "stacked a mount");
                 assert!(matches!(self.disk, Disk::Filesystem { .. }) && self.mapped.is_some());
-                // An old kernel mounts first and takes writing away afterwards.
+                // An old kernel mounts first and makes the mount read-only afterwards.
                 for read_only in [false, *read_only] {
                     cuts.push(model.clone());
                     model.mounts[dir] = Some(Directory {
@@ -289,7 +288,7 @@ impl Model {
         self.mark().growing = None;
     }
 
-    /// The process is gone: nobody holds the device any more.
+    /// The state after the process ended, when nobody holds the device any more.
     pub fn released(mut self) -> Model {
         if self.autoclear && !self.is_mounted() {
             self.mapped = None;
@@ -304,7 +303,7 @@ impl Model {
         self
     }
 
-    /// What kubelet, pods, disks and people do between callouts.
+    /// Returns what kubelet, pods, disks and administrators may do between callouts.
     pub fn environment(&self) -> Vec<Model> {
         let mut next = vec![self.clone().rebooted()];
         for pod in 1..DIRECTORIES {
@@ -347,7 +346,7 @@ impl Model {
     }
 }
 
-/// Where a callout ends.
+/// The end of a callout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     Success(Model, Vec<Step>),
@@ -355,7 +354,7 @@ pub enum End {
     NoProgress,
 }
 
-/// Runs one whole callout, uncut.
+/// Runs one whole callout without an interruption.
 pub fn callout(start: &Model, dir: usize, goal: &Goal) -> End {
     let mut world = Play {
         model: start.clone(),
@@ -369,7 +368,7 @@ pub fn callout(start: &Model, dir: usize, goal: &Goal) -> End {
     }
 }
 
-/// The model as `reconcile` sees it.
+/// The model as a world for `reconcile`.
 struct Play {
     model: Model,
     dir: usize,

@@ -1,4 +1,4 @@
-//! Any callout, and arguments that may be none.
+//! Generators of valid callouts, and of arguments that may be invalid.
 
 use crate::{Bytes, Callout, FsType, MountRequest, Pod, Resize, Secret, Volume, VolumeName};
 use proptest::{collection::btree_map, option, prelude::*};

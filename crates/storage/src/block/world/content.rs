@@ -1,4 +1,4 @@
-//! What the device of a block volume holds: reading it, and formatting it.
+//! The content of a block volume's device: reading and formatting.
 
 use super::{BlockWorld, growth, went_away};
 use crate::{
@@ -18,10 +18,10 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Options, Result};
 
-/// The log of a new xfs, the most that any mkfs writes.
+/// Space that mkfs may need: a new xfs writes the most, for its log.
 const ROOM_FOR_MKFS: Bytes = Bytes(64 << 20);
 
-/// A full pool lets mkfs fail to write, which is all that mkfs can say.
+/// Turns a write error of mkfs into one that says that the pool is full.
 #[cold]
 fn full(error: &Error) -> Error {
     Error::new(
@@ -31,7 +31,8 @@ fn full(error: &Error) -> Error {
     .because(error.report())
 }
 
-/// The ends were zero when we began to format, so a file system of another identity is somebody else's.
+/// Refuses a file system with another UUID: the ends were zero when this driver began to format, so somebody
+/// else made it.
 fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
     match probe::quick(device) {
         probe::Content::Formatted(found) if found.uuid != begun => Err(Error::new(
@@ -45,7 +46,7 @@ fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
     }
 }
 
-/// It was seen blank before its device was claimed.
+/// Checks again that the device is blank: it was before the exclusive claim was made.
 fn expect_blank(found: &probe::Content) -> Result<()> {
     match found {
         probe::Content::Blank => Ok(()),
@@ -69,7 +70,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
 
     fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
         let device = self.device.as_ref().ok_or_else(went_away)?;
-        // Storage that loses its end does so behind its device, which stays as large as it was.
+        // Storage can lose its end while the device in front of it keeps its size.
         let size = device.size()?;
         if size > asset_size {
             return Ok(Content::Truncated { size });
@@ -122,10 +123,10 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             expect_blank(&probe::prove(device, B::PROOF))?;
         }
         let uuid = match mark.format {
-            // One of our own attempts looks like this one, and nothing else does.
+            // Only an earlier attempt to format this volume has this UUID.
             Some(begun) if mark.state == State::Formatting => {
                 let uuid = expect_own(device, begun.uuid)?;
-                // mkfs.btrfs before 6.8 refuses a UUID that any device has, this one too.
+                // mkfs.btrfs before 6.8 refuses a UUID that any device has, even the one to format.
                 probe::wipe_ends(device)?;
                 uuid
             }
@@ -137,22 +138,23 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             ..mark
         };
         self.stored.set_mark(&formatting)?;
-        // mkfs makes an exclusive claim of its own, which ours would refuse. Between the two
-        // only the volume's lock stands, which the child inherits.
+        // mkfs makes an exclusive claim of its own, so this one must be released. Meanwhile only the volume's
+        // lock protects the device; the child inherits it.
         drop(claim);
         let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
         let ground = Ground {
             keep_allocation: !thin,
             proof: B::PROOF,
         };
-        // What no kernel has mounted may never be mountable, and ready volumes are not formatted again.
+        // Try to mount before marking the volume ready: the kernel may refuse the new file system, and a ready
+        // volume is never formatted again.
         let made = format::mkfs(device, filesystem, uuid, ground, self.lock).and_then(|()| {
             Detached::new(device, filesystem).map_err(|refused| {
                 refused.advise("nothing is stored in it yet, and the next mount formats it anew")
             })
         });
         let detached = made.map_err(|error| {
-            // A tool that is missing, or still at work, failed for another reason than a full pool.
+            // A missing tool, or one that is still running, has another cause than a full pool.
             let is_full = thin && error.kind() == ErrorKind::Storage && {
                 let free = self
                     .stored

@@ -1,4 +1,4 @@
-//! Growth of a block volume, and mending what a growth that was cut has left.
+//! Growth of a block volume, and repair after an interrupted growth.
 
 use super::BlockWorld;
 use crate::{
@@ -16,8 +16,8 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 
-/// Up to this size the tools check and grow a file system while a pod waits: `e2fsck` reads at most a
-/// gibibyte of inode tables then. With 20 TiB `resize2fs` took more than twenty minutes.
+/// Largest volume whose file system the tools check and grow while a pod waits: `e2fsck` reads at most a
+/// gibibyte of inode tables for it. With 20 TiB `resize2fs` took more than twenty minutes.
 const LARGEST_WHILE_MOUNTING: Bytes = Bytes(64 << 30);
 
 impl<B: BlockBackend> BlockWorld<'_, B> {
@@ -28,8 +28,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         let had_device = self.device.is_some();
         let grown = self.grow_whole_storage(to);
         let is_slow = |error: &Error| error.kind() == ErrorKind::TimedOut;
-        // Made for a look, it is left as it was found. Where a program is still at work whoever comes
-        // next does that, and waits only once.
+        // A device that was made only to look is released again. If a program is still running, leave that to
+        // the next call, so as to wait only once.
         if !had_device
             && !grown.as_ref().is_err_and(is_slow)
             && let Some(device) = self.device.take()
@@ -40,8 +40,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         grown
     }
 
-    /// A program that is killed can leave the device stopped, and the end of its last mount would wait for it, with the
-    /// volume's lock.
+    /// Drops the hidden mount. A killed program can leave the device suspended; dropping the mount later would
+    /// hang while holding the volume's lock.
     pub(super) fn end_hidden_mount(&mut self) {
         if B::KEEPS_UNUSED {
             self.detached = None;
@@ -57,8 +57,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         }
     }
 
-    /// Storage that lost its end would get zeros in its place, or what others wrote there, and look
-    /// whole from then on.
+    /// Fails if the storage lost its end. Growing it would put zeros or foreign data there, and the loss could
+    /// not be detected any more.
     fn expect_whole(&mut self) -> Result<()> {
         if self.stored.mark()?.state != State::Ready {
             return Ok(());
@@ -77,9 +77,9 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         }
     }
 
-    /// What the file system needs, or the device still has, as the device shows it. One that would
-    /// not stay is not made for that: the volume may be attached to another node. One that is larger may be what a growth
-    /// that was cut has left, which the backend knows.
+    /// Returns the size that the device still has, if larger than `size`, or else the size of its file system.
+    /// Does not make a device that would not stay, since the volume may be attached to another node. If the
+    /// device is larger, the backend is asked to map it again, because an interrupted growth may be the reason.
     fn size_on_device(&mut self, size: Bytes) -> Result<Option<Bytes>> {
         let is_to_be_mapped = match &self.device {
             Some(device) => device.size()? > size,
@@ -121,14 +121,14 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
                         _ => error,
                     }
                 })?;
-                // A tool that succeeded may have left what the kernel does not accept.
+                // A tool may succeed and still leave what the kernel refuses to mount.
                 Detached::new(device, filesystem)?
             }
         };
         self.detached = Some(detached);
         if self.stored.mark()?.growing.is_some() {
             match self.stored.set_mark(&mark.with_growing(None)) {
-                // It was measured, and whoever comes next measures it again.
+                // The growth was measured, and the next callout measures it again.
                 Err(error) if matches!(error.kind(), ErrorKind::Exhausted | ErrorKind::Busy) => {
                     log::warn!(
                         "the file system has grown, and its mark does not say so: {}",
@@ -142,8 +142,9 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         Ok(())
     }
 
-    /// The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of features.
-    /// While nobody has it mounted, the tools can do it; the claim inside tells.
+    /// Grows the file system with its tools after the kernel `refused`: it grows a mounted ext4 only with
+    /// CAP_SYS_RESOURCE, and not with every set of features. The tools need the file system unmounted, which
+    /// their exclusive claim ensures.
     fn grow_offline(&self, filesystem: Filesystem, refused: Error) -> Result<()> {
         let tools_can = has_tools(filesystem)
             && matches!(
@@ -155,7 +156,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         }
         let device = self.device()?;
         let mark = self.stored.mark()?;
-        // What `resize2fs` was cut in is given to no pod.
+        // An interrupted `resize2fs` must be completed before a pod gets the volume, whatever its size.
         if self.mounting && !mark.resizing && device.size()? > LARGEST_WHILE_MOUNTING {
             return Err(refused.advise("it grows when expandfs is called and no pod uses it"));
         }
@@ -173,7 +174,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     }
 }
 
-/// The tools in the mark of the volume. After a cut only that tells who left the file system as it is.
+/// Records in the volume's mark that tools were started. After a crash only the mark tells that they caused the
+/// damage.
 struct Marked<'a, B> {
     stored: &'a Stored<'a, B>,
     mark: &'a Mark,
@@ -193,14 +195,14 @@ impl<B: BlockBackend> Resizing for Marked<'_, B> {
     }
 }
 
-/// Whether there are tools that grow such a file system, and mend what they were cut in.
+/// Whether there are tools that grow such a file system and repair an interrupted growth.
 fn has_tools(filesystem: Filesystem) -> bool {
     matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
 }
 
-/// The file system, mounted where nobody sees it. The superblock of ext4 fills two sectors and is
-/// looked at before the log is: a power cut between the two leaves what the kernel does not accept,
-/// and so do tools that were cut while they grew it. Both may have happened.
+/// Mounts the file system where nobody sees it, mending it if the kernel refuses it. The superblock of ext4
+/// fills two sectors and is read before the journal is: a power failure between two writes leaves a checksum
+/// that the kernel refuses, and so do interrupted tools. Both may have happened, hence two attempts.
 pub(super) fn mounted(
     device: &Device,
     filesystem: Filesystem,
