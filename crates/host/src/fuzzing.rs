@@ -16,7 +16,7 @@ pub fn superblocks(head: &[u8]) -> [Result<Option<Superblock>, &'static str>; 3]
     })
 }
 
-/// Returns [`superblock::ext_details`]' slack: the maximum size of the unused rest of a device.
+/// Returns the maximum size of the unused rest of a device with an ext file system.
 pub fn ext_slack(head: &[u8]) -> Option<Bytes> {
     superblock::ext_details(head).map(|details| details.slack)
 }

@@ -286,7 +286,7 @@ fn without_file(path: &Path, deadline: &mut Deadline) -> Result<Option<Guard>> {
     }
 }
 
-/// Whether nothing can be made in /run: it has no free inode, no room, or is read-only.
+/// Whether /run cannot take a new file: it has no free inode, no room, or is read-only.
 fn has_no_room(error: &io::Error) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS];
     Errno::from_io_error(error).is_some_and(|error| full.contains(&error))
@@ -376,7 +376,7 @@ impl Guard {
     /// accumulate in /run.
     ///
     /// # Errors
-    /// What `unlink` says.
+    /// The error of `unlink`.
     pub fn retire(self) -> Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

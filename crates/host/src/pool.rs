@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <pool>/.flexvol-pool          "flexvol-pool 2 <pool id>": without it the disk is not mounted
-//! <pool>/volumes/<volume id>    a volume's image, or what holds its directory; its mark is an extended attribute
+//! <pool>/volumes/<volume id>    a volume's image, or the directory around its root; its mark is an extended attribute
 //! <pool>/names/<volume name>    a symbolic link whose text is the handle
 //! ```
 //!

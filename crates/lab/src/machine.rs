@@ -57,7 +57,7 @@ pub enum Vm {
 }
 
 impl Vm {
-    /// Does it; the exit status is that of what ran in the machine.
+    /// Runs the verb. The exit status is that of the command in the machine.
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Vm::Build => {

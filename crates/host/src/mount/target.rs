@@ -99,7 +99,7 @@ impl Target {
             )
             .because(path.display().to_string())
         };
-        // `file_name` would skip a last `.`.
+        // `file_name` would ignore a trailing `.`.
         if !path.is_absolute() || path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
             return Err(invalid());
         }
@@ -120,7 +120,7 @@ impl Target {
         match self.open_last(OFlags::PATH) {
             Ok(directory) => Ok(directory),
             Err(Errno::NOENT) => Err(not_there()),
-            // With O_PATH and O_NOFOLLOW a link would be opened itself, if O_DIRECTORY let it.
+            // With O_PATH and O_NOFOLLOW the link itself would be opened, if O_DIRECTORY did not prevent it.
             Err(Errno::NOTDIR | Errno::LOOP) => Err(Error::new(
                 ErrorKind::Invalid,
                 "the directory to mount on is a symbolic link or no directory",
