@@ -40,7 +40,7 @@ use std::{
 
 const DIRECTORY: &str = "/run/flexvol/lock";
 
-/// Directories of the driver. Any process may open and lock the directories above, so the wait for those is limited to
+/// Directory of the driver. Any process may open and lock the directories above it, so the wait for those is limited to
 /// [`WHILE_OTHERS`].
 const OURS: &str = "/run/flexvol";
 

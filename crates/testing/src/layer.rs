@@ -134,9 +134,9 @@ pub fn cases(tests: &[&[Test]]) -> Vec<Case> {
     all.map(Case::from).collect()
 }
 
-/// Runs the tests of a layer with the usual arguments (filter, `--list`, `--exact` …) and a budget (`--seconds N --seed
-/// S --every-point`). Ends with a summary line: tests, points, seconds, and skipped tests. As root the process enters a
-/// mount namespace of its own first.
+/// Runs the tests of a layer with the usual arguments (filter, `--list`, `--exact` …) and a budget
+/// (`--seconds N --seed S --every-point`). Ends with a summary line: tests, points, seconds, and skipped tests. As root
+/// the process enters a mount namespace of its own first.
 ///
 /// With `--needs` it only prints for each test whether it needs `this`, `another` or a `fresh` machine.
 #[must_use]

@@ -116,8 +116,7 @@ fn without_brackets(name: &str) -> &str {
     name.trim_matches(['[', ']'])
 }
 
-/// Returns the volume of this group that a device, or a layer of a volume, names itself after; the UUID is not
-/// compared.
+/// Returns the volume of this group that a device, or a layer of a volume, belongs to by its name alone.
 pub(super) fn volume_of(uuid: &str, name: &str, group: &str) -> Option<String> {
     match parts(name).as_mut_slice() {
         [of, volume, ..] if of == group && uuid.starts_with("LVM-") => Some(std::mem::take(volume)),

@@ -251,8 +251,8 @@ fn is_in_use(output: &Output) -> bool {
     failed_saying(output, &[" in use.", " is used by another device."])
 }
 
-/// Whether LVM did not find a disk of the group among the disks it was given: `Couldn't find device with uuid`, `is
-/// missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
+/// Whether LVM did not find a disk of the group among the disks it was given: `Couldn't find device with uuid`,
+/// `is missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
 pub(super) fn misses_a_disk(output: &Output) -> bool {
     says(
         output,
@@ -287,9 +287,9 @@ fn lacks_metadata(output: &Output) -> bool {
     )
 }
 
-/// Whether the group or thin pool is full: `Insufficient free space` and, sometimes within a sentence, `Insufficient
-/// suitable allocatable extents` in lib/metadata/lv_manip.c; `is above threshold` in lib/metadata/thin_manip.c, or
-/// `reached threshold` when a thin volume is created.
+/// Whether the group or thin pool is full: `Insufficient free space` and, sometimes within a sentence,
+/// `Insufficient suitable allocatable extents` in lib/metadata/lv_manip.c; `is above threshold` in
+/// lib/metadata/thin_manip.c, or `reached threshold` when a thin volume is created.
 fn lacks_room(output: &Output) -> bool {
     failed_saying(
         output,

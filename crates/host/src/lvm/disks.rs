@@ -248,8 +248,8 @@ fn disagreements<'a>(said: &'a str, group: &str) -> Vec<Disagreement<'a>> {
     pairs
 }
 
-/// Whether two disks have different metadata with the same sequence number, which no power cut causes: `scan of VG %s
-/// from %s mda%d found mda_checksum %x` in LVM's lib/cache/lvmcache.c.
+/// Whether two disks have different metadata with the same sequence number, which no power cut causes:
+/// `scan of VG %s from %s mda%d found mda_checksum %x` in LVM's lib/cache/lvmcache.c.
 fn forked(said: &str, group: &str) -> bool {
     let scan = format!("can of VG {group} from ");
     said.lines()

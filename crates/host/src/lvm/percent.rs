@@ -26,7 +26,7 @@ impl Percent {
         Some(Percent(whole.checked_mul(100)?.checked_add(hundredths)?))
     }
 
-    /// Returns the fill level of `size` with `free` left; full if `size` is 0.
+    /// Returns the fill level of `size` with `free` left; empty if `size` is 0.
     pub(super) fn taken(free: u64, size: u64) -> Percent {
         let free = (u128::from(free) * 10_000).checked_div(size.into());
         let free = free.and_then(|free| u16::try_from(free).ok());

@@ -40,7 +40,7 @@ pub struct Rules {
     pub layout: Layout,
     /// Space that stays free.
     pub reserve: Reserve,
-    /// Maximum size to which a volume grows on its own accord.
+    /// Maximum size up to which a volume may grow beyond the request.
     pub largest: Option<Bytes>,
     /// Whether deleted volumes are kept.
     pub keeps: bool,
@@ -152,7 +152,7 @@ impl GroupOrThinPool {
 }
 
 impl GroupOrThinPool {
-    /// Checks that a group's metadata have room for the segments of a volume that grows by `more`.
+    /// Checks that a group's metadata has room for the segments of a volume that grows by `more`.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] when there is no room; otherwise as for [`GroupOrThinPool::look`].
@@ -172,7 +172,7 @@ impl GroupOrThinPool {
     }
 }
 
-/// Checks that a group's metadata have room for another volume.
+/// Checks that a group's metadata has room for another volume.
 ///
 /// # Errors
 /// [`ErrorKind::Exhausted`] when there is no room.
@@ -181,7 +181,7 @@ pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
     expect_metadata(&view.metadata, Bytes(0), fullest, "for the volumes it has")
 }
 
-/// Checks that a group's metadata have room for a volume to grow.
+/// Checks that a group's metadata has room for a volume to grow.
 ///
 /// # Errors
 /// [`ErrorKind::Exhausted`] when there is no room.

@@ -48,9 +48,9 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the mount options, as mount(8) takes them. They override what a hostile superblock may ask for: in ext4
-    /// a panic at the first error, no flushes of the disk's cache, and discards (`tune2fs -e`, `-o`). Since Linux 6.2
-    /// btrfs discards by default on devices that support it. XFS stores no options.
+    /// Returns the mount options, as mount(8) takes them. They override what a hostile superblock may ask for: in ext3
+    /// and ext4 a panic at the first error, no flushes of the disk's cache, and discards (`tune2fs -e`, `-o`). Since
+    /// Linux 6.2 btrfs discards by default on devices that support it. XFS stores no options.
     fn options(&self) -> Vec<&'static str> {
         let mut options = match self.filesystem {
             Filesystem::Ext3 | Filesystem::Ext4 => vec!["errors=remount-ro", "barrier=1"],

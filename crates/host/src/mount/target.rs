@@ -26,9 +26,9 @@ use std::{
 
 /// An existing directory, held by its parent's descriptor and its name.
 ///
-/// The caller chose the directory and its parents are trusted: kubelet's root may be a symbolic link. The last
-/// component is not trusted: a symbolic link is refused. Each method opens the directory anew, because a descriptor on
-/// the mounted file system would prevent unmounting.
+/// The caller chose the directory and its parents are trusted: kubelet's root may be reached through a symbolic link.
+/// The last component is not trusted: a symbolic link is refused. Each method opens the directory anew, because a
+/// descriptor on the mounted file system would prevent unmounting.
 #[derive(Debug)]
 pub struct Target {
     parent: OwnedFd,

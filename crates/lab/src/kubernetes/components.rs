@@ -120,7 +120,7 @@ impl Component {
             Component::ControllerManager => &[
                 &format!("--kubeconfig={KUBECONFIG}"),
                 &format!("--flex-volume-plugin-dir={PLUGINS}"),
-                // Interval of checks what is attached; the default is a minute.
+                // Interval of checks of attached volumes; the default is a minute.
                 "--attach-detach-reconcile-sync-period=5s",
                 "--leader-elect=false",
             ],

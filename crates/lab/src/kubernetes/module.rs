@@ -56,8 +56,8 @@ pub fn write_module(dir: &Path, version: Version) -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Returns the text of a `go.mod` that requires Kubernetes, derived from Kubernetes' own as printed by `go mod edit
-/// -json`.
+/// Returns the text of a `go.mod` that requires Kubernetes, derived from Kubernetes' own as printed by
+/// `go mod edit -json`.
 fn module_text(version: Version, upstream: &Value) -> Result<String> {
     let go = upstream["Go"].as_str().unwrap_or("1.15");
     let mut text =

@@ -162,8 +162,8 @@ fn choose_modules(root: &Path) -> Result<()> {
     fs::write(root.join("etc/modules"), MODULES.join(" ")).context("note the modules")
 }
 
-/// Returns the files of [`MODULES`] and their dependencies, from lines of `modules.dep` such as `kernel/fs/xfs/xfs.ko:
-/// kernel/lib/libcrc32c.ko`.
+/// Returns the files of [`MODULES`] and their dependencies, from lines of `modules.dep` such as
+/// `kernel/fs/xfs/xfs.ko: kernel/lib/libcrc32c.ko`.
 fn with_dependencies(dependencies: &str, builtin: &str) -> Result<HashSet<String>> {
     let lines: HashMap<_, _> = dependencies
         .lines()
