@@ -1,16 +1,16 @@
-//! What a request asks.
+//! Parsed requests.
 
 use crate::{KINDS, Key, Kind, Refused, store::write::Part};
 use http::{Method, Uri};
 
-/// A request, but for its body.
+/// A request without its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub method: Method,
     pub kind: &'static Kind,
-    /// None: all.
+    /// `None` for all namespaces.
     pub namespace: Option<String>,
-    /// None: the collection.
+    /// `None` for the collection.
     pub name: Option<String>,
     pub part: Part,
     pub watch: bool,
@@ -19,13 +19,13 @@ pub(crate) struct Ask {
     pub from: Option<String>,
     pub version: Option<u64>,
     pub seconds: Option<u64>,
-    /// The label and its value.
+    /// Key and value of the label selector.
     pub label: Option<(String, String)>,
 }
 
 impl Ask {
     pub fn of(method: &Method, uri: &Uri) -> Result<Self, Refused> {
-        // Of paths that are none it speaks in plain text.
+        // The real API server answers in plain text for an unknown path.
         let unknown = || Refused::new(404, "", "404 page not found\n");
         let mut parts = uri.path().trim_start_matches('/').split('/');
         let (group, version) = match parts.next() {
@@ -88,7 +88,7 @@ impl Ask {
             "limit" => self.limit = usize::try_from(number()?).ok().filter(|limit| *limit > 0),
             "continue" => self.from = Some(value.to_owned()),
             "resourceVersion" => self.version = Some(number()?),
-            // Of what there is now, which is what a list here is of.
+            // A list here always has the current state.
             "resourceVersionMatch" if value == "NotOlderThan" => {}
             "timeoutSeconds" => self.seconds = Some(number()?),
             "labelSelector" => match value.split_once('=') {
@@ -97,14 +97,14 @@ impl Ask {
                 }
                 _ => return Err(Refused::unknown(&format!("label selector {value}"))),
             },
-            // Who writes is told to nobody here.
+            // Field managers are not tracked.
             "fieldManager" => {}
             _ => return Err(Refused::unknown(&format!("parameter {key}"))),
         }
         Ok(())
     }
 
-    /// The object that is asked for; of a collection, what its body names.
+    /// Returns the key of the requested object; for a collection, of the object named in the body.
     pub fn key(&self, name: &str) -> Key {
         Key::new(
             self.kind.kind,
@@ -113,7 +113,7 @@ impl Ask {
         )
     }
 
-    /// Method, kind and name.
+    /// Returns method, kind and name.
     pub fn words(&self) -> String {
         let verb = match self.watch {
             true => "WATCH",
@@ -127,7 +127,7 @@ impl Ask {
         format!("{verb} {}{part} {name}", self.kind.kind)
     }
 
-    /// Whether something is to become different.
+    /// Whether the request is a write.
     pub fn writes(&self) -> bool {
         self.method != Method::GET
     }

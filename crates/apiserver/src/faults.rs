@@ -1,29 +1,29 @@
-//! How and when the double fails.
+//! Injected faults.
 
 use crate::{ask::Ask, store::write::Part};
 use http::Method;
 
-/// A way to fail, each of which the real one has.
+/// A fault that a real API server can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A write is refused, as if somebody else had been faster.
+    /// A write is refused with a conflict, as if another client had written before.
     Conflict,
-    /// A request is not done: 503.
+    /// A request is not carried out: 503.
     Unavailable,
-    /// A write is done, and its answer is 504.
+    /// A write is carried out, but answered with 504.
     LostAnswer,
-    /// A write is done after its client has given up, and not answered.
+    /// A write is carried out after its client has given up, and not answered.
     Late,
-    /// An object that is read is answered by half, and the rest never comes.
+    /// Half of the answer with a single object is sent, and the rest never.
     Stall,
-    /// A request is answered, and every watch ends.
+    /// A request is answered, and all watches are closed.
     DropWatches,
-    /// The same, and nothing is known of the past any more, so that watches cannot go on: 410.
+    /// The same, and the history is dropped, so that watches cannot resume: 410.
     Forget,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 7] = [
         Fault::Conflict,
         Fault::Unavailable,
@@ -34,8 +34,8 @@ impl Fault {
         Fault::Forget,
     ];
 
-    /// Whether it can meet such a request when requests are counted. None meets a lease: whoever leads
-    /// may take time to renew it, so nothing could be counted.
+    /// Whether the fault applies to a request, for counting. Never for a lease: the leader renews it at its own pace,
+    /// so counts would not be reproducible.
     pub(crate) fn meets(self, ask: &Ask) -> bool {
         if ask.kind.kind == "Lease" {
             return false;
@@ -43,35 +43,35 @@ impl Fault {
         match self {
             Fault::Conflict => ask.writes() && ask.method != Method::POST,
             Fault::LostAnswer | Fault::Late => ask.writes(),
-            // Of many objects a client may wait for a minute.
+            // For a list, a client may wait a minute.
             Fault::Stall => !ask.writes() && ask.name.is_some(),
             Fault::Unavailable | Fault::DropWatches | Fault::Forget => true,
         }
     }
 }
 
-/// One fault to come.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
-    /// At which of the requests that it can meet, from one on.
+    /// Number of the request that fails, counting those the fault applies to, from 1.
     pub at: u64,
 }
 
-/// What was asked so far.
+/// The requests so far, and the planned faults.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// Method, kind and name of each, but those about leases.
+    /// Method, kind and name of each request, except those for leases.
     pub all: Vec<String>,
     pub plan: Option<Plan>,
     pub met: u64,
-    /// How the next write of a lease fails.
+    /// Fault of the next write of a lease.
     pub lease: Option<Fault>,
 }
 
 impl Requests {
-    /// Counts a request, and says how it fails.
+    /// Counts a request and returns its fault.
     pub fn count(&mut self, ask: &Ask) -> Option<Fault> {
         if ask.kind.kind == "Lease" {
             return self.lease.take_if(|_| ask.writes());

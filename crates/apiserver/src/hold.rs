@@ -1,8 +1,8 @@
-//! Requests that wait for a test, so that others can happen meanwhile.
+//! Requests held back by a test, so that other requests can happen first.
 
 use tokio::sync::watch::Sender;
 
-/// Answers no request of one name until it is dropped.
+/// Holds back all requests of one name until dropped.
 #[derive(Debug)]
 #[must_use = "requests are answered again when it is dropped"]
 pub struct Hold {
@@ -22,9 +22,9 @@ impl Drop for Hold {
     }
 }
 
-/// Waits while requests of this name are held.
+/// Waits while requests of this name are held back.
 pub(crate) async fn wait(held: &Sender<Option<String>>, request: &str) {
     let mut held = held.subscribe();
-    // Its sender is there for as long as this.
+    // The sender lives as long as `held`.
     let _ = held.wait_for(|held| held.as_deref() != Some(request)).await;
 }

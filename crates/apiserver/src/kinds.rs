@@ -1,23 +1,23 @@
-//! The kinds of objects that the double knows.
+//! The supported kinds of objects.
 
 use serde_json::{Value, json};
 
 /// A kind of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The group, empty for the first one.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// The version in the group.
+    /// Version of the group.
     pub version: &'static str,
-    /// As objects say it.
+    /// Name in objects.
     pub kind: &'static str,
-    /// As paths say it.
+    /// Name in paths.
     pub plural: &'static str,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
     /// Whether it has the subresource `status`.
     pub status: bool,
-    /// Whether it is made by a definition, and not built in.
+    /// Whether it is defined by a CustomResourceDefinition.
     pub custom: bool,
 }
 
@@ -54,7 +54,7 @@ impl Kind {
         self
     }
 
-    /// `v1` or `group/version`.
+    /// Returns the API version: `v1` or `group/version`.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.group {
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// As messages say it.
+    /// Returns the resource's name in messages.
     pub(crate) fn resource(&self) -> String {
         match self.group {
             "" => self.plural.to_owned(),
@@ -71,12 +71,12 @@ impl Kind {
         }
     }
 
-    /// Whether changes of what is ordered are counted in `metadata.generation`.
+    /// Whether `metadata.generation` counts changes of the spec.
     pub(crate) fn counts_generations(&self) -> bool {
         self.custom || self.kind == "StatefulSet"
     }
 
-    /// Whether the answer to a deletion is the object also if nothing is left of it.
+    /// Whether a deletion that removes the object at once is answered with the object.
     pub(crate) fn answers_what_was_deleted(&self) -> bool {
         matches!(
             self.kind,
@@ -84,8 +84,8 @@ impl Kind {
         )
     }
 
-    /// What becomes of a status that a client wrote: built-in kinds have types, in which what is empty
-    /// is nothing, and some nothing is written as null.
+    /// Normalises a status written by a client. Built-in kinds have Go types, which omit empty fields and write some
+    /// absent ones as null.
     pub(crate) fn shape_status(&self, status: &mut Value) {
         let Some(status) = status.as_object_mut().filter(|_| !self.custom) else {
             return;
@@ -99,8 +99,7 @@ impl Kind {
         }
     }
 
-    /// What the API server adds to new objects, as far as clients here can tell: defaults, and what
-    /// the admission plugin `StorageObjectInUseProtection` adds.
+    /// Adds defaults to a new object, and the finalizers of the admission plugin `StorageObjectInUseProtection`.
     pub(crate) fn complete(&self, object: &mut Value) {
         let (finalizer, defaults) = match self.kind {
             "PersistentVolumeClaim" => (
@@ -128,7 +127,7 @@ impl Kind {
     }
 }
 
-/// Puts in what is missing.
+/// Adds missing fields.
 fn default(object: &mut Value, defaults: &Value) {
     let (Some(object), Some(defaults)) = (object.as_object_mut(), defaults.as_object()) else {
         return;
@@ -143,7 +142,7 @@ fn default(object: &mut Value, defaults: &Value) {
     }
 }
 
-/// All of them.
+/// All supported kinds.
 pub const KINDS: &[Kind] = &[
     kind("", "v1", "Event", "events").in_namespaces(),
     kind("", "v1", "Node", "nodes").with_status(),

@@ -1,6 +1,6 @@
-//! What Kubernetes' own controllers do to claims and volumes (`persistentvolume-binder`, the two
-//! protections and `persistentvolume-expander` of kube-controller-manager), as far as claims of
-//! volumes that are provisioned need it. They see changes a little later than they happen.
+//! Kubernetes' own controllers for claims and volumes (kube-controller-manager's `persistentvolume-binder`, the two
+//! protection controllers, and `persistentvolume-expander`), as far as claims of provisioned volumes need them. They
+//! see changes with a small delay.
 
 use crate::{
     Key, Refused, Store,
@@ -14,33 +14,32 @@ use flexvol_sdk::Bytes;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Which of them run.
+/// Selects the controllers that run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubernetes {
-    /// The expander, which believes of every FlexVolume that its driver has nothing to do but on the
-    /// node.
+    /// Whether the expander runs. It assumes that every FlexVolume is expanded on the node only.
     pub expands: bool,
 }
 
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// On a claim, with the name of its volume.
+/// Annotations of a bound claim.
 const BOUND: [&str; 2] = [
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",
 ];
 
-/// Acts on every change after this version, for ever.
+/// Reacts to every change after this version, for ever.
 pub(crate) async fn follow(kubernetes: Kubernetes, shared: Arc<Shared>, mut seen: u64) {
     let mut versions = shared.store().versions();
     loop {
-        // One change at a time, so that requests come in between.
+        // One change at a time, so that requests can be served in between.
         loop {
             let mut store = shared.store();
             let known = store.since(seen).map(|mut changes| changes.next().cloned());
             let Ok(next) = known else {
-                // It forgot. All there is is looked at, as an informer does that lists anew.
+                // The history was dropped: react to all objects, as an informer does after a relist.
                 seen = store.version();
                 kubernetes.all(&mut store);
                 continue;
@@ -114,7 +113,7 @@ impl Kubernetes {
     }
 }
 
-/// The volume of a claim has the name that every provisioner gives it.
+/// Returns the key of a claim's volume, which every provisioner names this way.
 fn volume_of(claim: &Value) -> Key {
     let uid = claim["metadata"]["uid"].as_str().unwrap_or_default();
     Key::new("PersistentVolume", "", &format!("pvc-{uid}"))
@@ -132,7 +131,7 @@ fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Tells the provisioner that it is asked.
+/// Requests provisioning, by annotations of the claim.
 fn announce(store: &mut Store, key: &Key, claim: &Value) -> Result<(), Refused> {
     let class = claim["spec"]["storageClassName"]
         .as_str()
@@ -152,7 +151,7 @@ fn announce(store: &mut Store, key: &Key, claim: &Value) -> Result<(), Refused> 
     Ok(())
 }
 
-/// First the volume, then the claim; the status of the claim when that was seen.
+/// Binds the volume first, then the claim. The claim's status follows when that change was seen.
 fn bind(store: &mut Store, claim: &Key, volume: &Key) -> Result<(), Refused> {
     store.merge_status(volume, &json!({"phase": "Bound"}))?;
     let annotations = json!({BOUND[0]: "yes", BOUND[1]: "yes"});
@@ -172,7 +171,7 @@ fn complete(store: &mut Store, claim: &Key, volume: &Value) -> Result<(), Refuse
     store.merge_status(claim, &status)
 }
 
-/// `pkg/controller/volume/expand`, for a volume whose plugin has nothing to do.
+/// Expands a volume whose plugin has nothing to do in the control plane (`pkg/controller/volume/expand`).
 fn expand(store: &mut Store, key: &Key, claim: &Value, volume: &Value) -> Result<(), Refused> {
     let size = |quantity: &Value| -> Bytes {
         let text = quantity.as_str().unwrap_or("0");
@@ -221,10 +220,10 @@ fn let_go(store: &mut Store, key: &Key, finalizer: &str) -> Result<(), Refused> 
 }
 
 impl Store {
-    /// Merges a patch into an object, but for its status.
+    /// Applies a merge patch to an object, except its status.
     ///
     /// # Errors
-    /// As a client's patch.
+    /// As for a client's patch.
     pub fn merge(&mut self, key: &Key, patch: &Value) -> Result<Value, Refused> {
         self.update(key, Part::Main, |before| {
             let mut after = before.clone();
@@ -233,10 +232,10 @@ impl Store {
         })
     }
 
-    /// Merges a patch into the status of an object.
+    /// Applies a merge patch to an object's status.
     ///
     /// # Errors
-    /// As a client's patch.
+    /// As for a client's patch.
     pub fn merge_status(&mut self, key: &Key, status: &Value) -> Result<(), Refused> {
         let patch = json!({"status": status});
         let change = |before: &Value| {

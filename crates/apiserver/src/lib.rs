@@ -1,10 +1,9 @@
-//! A double of Kubernetes' API server, for tests of programs that are its clients: it keeps objects
-//! in memory, answers HTTP as the real one does, and fails where it is told to.
+//! A test double of Kubernetes' API server. It keeps objects in memory, answers HTTP like the real one, and fails on
+//! demand.
 //!
-//! What it knows is what `flexvol-controller` asks: reading, listing in pages, watching, creating,
-//! merge patches, replacing, the status subresource, and deleting with finalizers and
-//! preconditions, of the kinds in [`KINDS`]. It refuses what it does not know. It checks no rights and no
-//! schema. `tests/story.rs` compares it with recordings of a real API server.
+//! It supports what `flexvol-controller` uses: get, paged lists, watches, create, merge patches, update, the status
+//! subresource, and deletion with finalizers and preconditions, for the kinds in [`KINDS`]. It rejects everything else,
+//! and checks neither permissions nor schemas. `tests/story.rs` compares it with recordings of a real API server.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,17 +1,17 @@
-//! What the API server says when it does not do what it is asked.
+//! Errors of the API server.
 
 use crate::{Key, Kind};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A refusal, as a `Status` says it.
+/// An error, answered as a `Status` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The code of HTTP.
+    /// HTTP status code.
     pub code: u16,
-    /// A word for programs; empty if the answer is but text.
+    /// Machine-readable reason; empty for a plain-text answer.
     pub reason: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
@@ -55,13 +55,13 @@ impl Refused {
         Refused::new(410, "Expired", message)
     }
 
-    /// What the real one may answer, and the double does not know.
+    /// Returns the error for a request that the double does not support.
     pub(crate) fn unknown(what: &str) -> Self {
         let message = format!("the double of the API server does not know {what}");
         Refused::new(501, "NotImplemented", message)
     }
 
-    /// As the body of an answer.
+    /// Returns the body of the answer.
     #[must_use]
     pub fn status(&self) -> Value {
         json!({

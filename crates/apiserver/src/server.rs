@@ -1,4 +1,4 @@
-//! The server: HTTP on a port of this machine, by a thread of its own.
+//! The HTTP server, on a local port, in threads of its own.
 
 use crate::{
     Fault, Hold, Key, Kubernetes, Plan, Refused, Store,
@@ -35,23 +35,23 @@ use tokio::{
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Longer than any client here waits.
+/// Longer than the timeouts of all clients here.
 const LATE: Duration = Duration::from_millis(4500);
 
-/// A running double. It ends when it is dropped.
+/// A running double. It stops when dropped.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Dropping it ends all that runs in it.
+    /// Stops all tasks when dropped.
     runtime: Runtime,
 }
 
 impl Server {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When threads or ports are not to be had.
+    /// When no threads or ports are available.
     pub fn start() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
@@ -74,7 +74,7 @@ impl Server {
         })
     }
 
-    /// Lets the rest of Kubernetes act on what happens from now on.
+    /// Starts Kubernetes' other controllers, which react to changes from now on.
     pub fn play(&self, kubernetes: Kubernetes) {
         let shared = Arc::clone(&self.shared);
         let now = shared.store().version();
@@ -82,13 +82,13 @@ impl Server {
             .spawn(kubernetes::follow(kubernetes, shared, now));
     }
 
-    /// Where it listens.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig for its clients.
+    /// Returns a kubeconfig for clients.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         json!({
@@ -102,25 +102,25 @@ impl Server {
         .to_string()
     }
 
-    /// The objects. No request is answered while this is held.
+    /// Returns the objects. No request is answered while the guard is held.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.shared.store()
     }
 
-    /// Fails once, as planned. Requests are counted from now on.
+    /// Plans one fault. Counting of requests starts anew.
     pub fn fail(&self, plan: Plan) {
         let mut requests = self.shared.requests();
         requests.plan = Some(plan);
         requests.met = 0;
     }
 
-    /// Lets requests wait that [`Server::requests`] calls so, until what this returns is dropped. They are
-    /// counted at once.
+    /// Holds back requests with this name (see [`Server::requests`]) until the returned value is dropped. They are
+    /// counted before they are held.
     pub fn hold(&self, request: &str) -> Hold {
         Hold::of(&self.shared.held, request)
     }
 
-    /// Refuses requests that [`Server::requests`] calls so, or does so no more. They are counted.
+    /// Refuses requests with this name (see [`Server::requests`]) from now on, or no longer. They are counted.
     pub fn refuse(&self, request: &str, refused: Option<Refused>) {
         let mut all = self.shared.refuses();
         match refused {
@@ -129,24 +129,24 @@ impl Server {
         }
     }
 
-    /// Whether a fault is still to come.
+    /// Whether the planned fault has not happened yet.
     #[must_use]
     pub fn is_to_fail(&self) -> bool {
         self.shared.requests().plan.is_some()
     }
 
-    /// Fails at the next write of a lease, of which nothing is counted.
+    /// Plans a fault of the next write of a lease. Requests for leases are not counted.
     pub fn fail_lease(&self, fault: Fault) {
         self.shared.requests().lease = Some(fault);
     }
 
-    /// Whether a write of a lease is still to fail.
+    /// Whether the planned fault of a lease has not happened yet.
     #[must_use]
     pub fn is_to_fail_lease(&self) -> bool {
         self.shared.requests().lease.is_some()
     }
 
-    /// Method, kind and name of all requests so far, but those about leases.
+    /// Returns method, kind and name of all requests so far, except those for leases.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests().all.clone()
@@ -155,12 +155,12 @@ impl Server {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        // Answers are small, and none waits for another packet.
+        // Answers are small and must not wait for further packets.
         let _ = stream.set_nodelay(true);
         let shared = Arc::clone(&shared);
         let service = service_fn(move |request| serve(Arc::clone(&shared), request));
         tokio::spawn(async move {
-            // A client that goes away is no failure.
+            // A disconnected client is not an error.
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let _ = connection.await;
         });
@@ -181,7 +181,7 @@ async fn serve(
     if ask.method == Method::PATCH && !merges {
         return Ok(refusal(&Refused::unknown("patches that are not merged")));
     }
-    // A client that goes away in the middle of its request has asked for nothing.
+    // A client that disconnects within its request has requested nothing.
     let body = body
         .collect()
         .await
@@ -208,7 +208,7 @@ async fn serve(
             refusal(&Refused::new(504, "Timeout", message))
         }
         Some(Fault::Late) => {
-            // Its client goes away meanwhile, and this connection with it.
+            // The client disconnects meanwhile, which drops this connection.
             let late = tokio::spawn(async move {
                 sleep(LATE).await;
                 answer(&shared, &ask, &body)
@@ -239,7 +239,7 @@ fn answer(shared: &Arc<Shared>, ask: &Ask, body: &Bytes) -> Response<Body> {
     }
 }
 
-/// The first half of an answer, of which nobody ever says that it has ended.
+/// Sends the first half of an answer, and never ends the body.
 async fn half(answer: Response<Body>) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let Ok(body) = body.collect().await;
@@ -331,7 +331,7 @@ fn done(store: &mut Store, ask: &Ask, body: &Bytes) -> Result<(u16, String), Ref
     Ok((200, object.to_string()))
 }
 
-/// A page of a list: `continue` says at which version the first page was, and what came last.
+/// Returns a page of a list. `continue` contains the version of the first page, and the last key.
 fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
     let mut version = store.version();
     let mut after = None;
@@ -341,7 +341,7 @@ fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
             return Err(Refused::new(400, "BadRequest", "continue key is not valid"));
         };
         version = first.parse().unwrap_or_default();
-        // What was listed at that version may not be known any more.
+        // Fails if that version is no longer in the history.
         let _ = store.since(version)?.next();
         after = Some(Key::new(ask.kind.kind, namespace, name));
     }
@@ -354,7 +354,7 @@ fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
     if let (Some((last, _)), Some(_)) = (page.last(), chosen.next()) {
         meta["continue"] = format!("{version}/{}/{}", last.namespace, last.name).into();
     }
-    // Items of built-in kinds do not say again what they are.
+    // Items of built-in kinds do not repeat apiVersion and kind.
     let (api, kind) = (ask.kind.api_version(), ask.kind.kind);
     let head = format!("{{\"apiVersion\":{api:?},\"kind\":{kind:?},");
     let mut text =

@@ -1,4 +1,4 @@
-//! What the server, its watches and the rest of Kubernetes have in common.
+//! State shared by the server, its watches, and Kubernetes' other controllers.
 
 use crate::{Refused, Store, faults::Requests};
 use std::{

@@ -1,4 +1,4 @@
-//! The objects, and how they have changed.
+//! The objects and their history.
 
 pub(crate) mod write;
 
@@ -11,21 +11,21 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Which object; in the order in which lists have them.
+/// Identifies an object. Ordered as lists are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     kind: usize,
-    /// Empty if the kind has none.
+    /// Empty for a cluster-scoped kind.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
 impl Key {
-    /// The key of an object of this kind, such as `PersistentVolume`.
+    /// Returns the key of an object of this kind, such as `PersistentVolume`.
     ///
     /// # Panics
-    /// When the kind is not known.
+    /// When the kind is not supported.
     #[must_use]
     pub fn new(kind: &str, namespace: &str, name: &str) -> Self {
         let kind = KINDS.iter().position(|known| known.kind == kind);
@@ -36,30 +36,30 @@ impl Key {
         }
     }
 
-    /// Its kind.
+    /// Returns the object's kind.
     #[must_use]
     pub fn kind(&self) -> &'static Kind {
         &KINDS[self.kind]
     }
 }
 
-/// One change, as watches tell it.
+/// One change, as in a watch event.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The version that it made.
+    /// Resource version of the change.
     pub version: u64,
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub what: &'static str,
-    /// Of which object.
+    /// Key of the object.
     pub key: Key,
-    /// The object after it; of a deleted one its last state.
+    /// JSON of the object after the change; for a deleted object, its last state.
     pub text: Arc<str>,
 }
 
-/// How many changes are kept for watches that begin later.
+/// Number of changes kept for watches that begin later.
 const HISTORY: usize = 50_000;
 
-/// A new cluster has this version.
+/// Resource version of a new cluster.
 const FIRST: u64 = 1000;
 
 /// The objects of a cluster.
@@ -67,7 +67,7 @@ const FIRST: u64 = 1000;
 pub struct Store {
     objects: BTreeMap<Key, Arc<str>>,
     history: VecDeque<Change>,
-    /// Watches from before this are told that they are too late.
+    /// Watches from an earlier version expire.
     oldest: u64,
     version: watch::Sender<u64>,
     uids: u64,
@@ -86,29 +86,29 @@ impl Default for Store {
 }
 
 impl Store {
-    /// The version of the last change.
+    /// Returns the resource version of the last change.
     #[must_use]
     pub fn version(&self) -> u64 {
         *self.version.borrow()
     }
 
-    /// Says whenever there is another version.
+    /// Subscribes to changes of the resource version.
     pub(crate) fn versions(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// One object.
+    /// Returns an object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Value> {
         self.objects.get(key).map(|text| parse(text))
     }
 
-    /// One object as it is written.
+    /// Returns an object as JSON.
     pub(crate) fn text(&self, key: &Key) -> Option<Arc<str>> {
         self.objects.get(key).cloned()
     }
 
-    /// The objects of a kind, in a namespace or in all, from after this one on.
+    /// Returns the objects of a kind, in one namespace or all, after the key `after`.
     pub(crate) fn texts<'a>(
         &'a self,
         kind: &Kind,
@@ -125,7 +125,7 @@ impl Store {
             })
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     #[must_use]
     pub fn all(&self, kind: &str) -> Vec<Value> {
         let kind = Key::new(kind, "", "").kind();
@@ -133,17 +133,17 @@ impl Store {
         texts.map(|(_, text)| parse(text)).collect()
     }
 
-    /// How many objects of a kind there are.
+    /// Returns the number of objects of a kind.
     #[must_use]
     pub fn count(&self, kind: &str) -> usize {
         self.texts(Key::new(kind, "", "").kind(), None, None)
             .count()
     }
 
-    /// What has changed after this version.
+    /// Returns the changes after this version.
     ///
     /// # Errors
-    /// When that is not known any more.
+    /// When the version is no longer in the history.
     pub fn since(&self, version: u64) -> Result<impl Iterator<Item = &Change>, Refused> {
         if version < self.oldest {
             return Err(Refused::expired(version, self.oldest));
@@ -154,10 +154,10 @@ impl Store {
         Ok(self.history.range(first..))
     }
 
-    /// Forgets all changes: who has not seen them is told that it is too late.
+    /// Drops the history: watches from earlier versions expire.
     pub fn compact(&mut self) {
         self.history.clear();
-        // Somebody writes elsewhere in the meantime, as in every cluster.
+        // Other objects change meanwhile, as in every cluster.
         self.version.send_modify(|version| *version += 1);
         self.oldest = self.version();
     }
@@ -190,7 +190,7 @@ impl Store {
     }
 }
 
-/// An object from its text, which the store wrote itself.
+/// Parses an object that the store wrote.
 pub(crate) fn parse(text: &str) -> Value {
     serde_json::from_str(text).expect("the store's own text")
 }

@@ -1,4 +1,4 @@
-//! Watches: what changes, as it changes, until somebody ends them.
+//! Watches: streams of changes.
 
 use crate::{Refused, ask::Ask, shared::Shared, store::parse};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A watch that nothing happens to is told the version this often.
+/// Interval of bookmarks on an idle watch.
 const BOOKMARKS: Duration = Duration::from_secs(1);
 
 struct Watch {
@@ -24,7 +24,7 @@ struct Watch {
     ended: bool,
 }
 
-/// The body of the answer to a request to watch.
+/// Returns the body of the answer to a watch request.
 pub(crate) fn watch(
     shared: Arc<Shared>,
     ask: Ask,
@@ -82,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// What has happened to what is watched.
+    /// Returns the events since the last call.
     fn news(&mut self) -> Result<String, Refused> {
         let store = self.shared.store();
         let mut text = String::new();
@@ -103,7 +103,7 @@ fn line(what: &str, object: &str) -> String {
     format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
 }
 
-/// Whether the object has the label that is asked for. Labels do not change here.
+/// Whether the object has the requested label. Labels do not change here.
 pub(crate) fn is_chosen(ask: &Ask, text: &str) -> bool {
     let Some((key, value)) = &ask.label else {
         return true;

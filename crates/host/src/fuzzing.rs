@@ -1,4 +1,4 @@
-//! What reads bytes that strangers wrote, opened for the fuzz targets and for nobody else.
+//! Parsers of untrusted bytes, public for the fuzz targets only.
 
 use crate::{
     block::probe::{self, Content},
@@ -6,8 +6,8 @@ use crate::{
 };
 use flexvol_sdk::Bytes;
 
-/// What each reader of superblocks finds in the first bytes of a device: ext, XFS, Btrfs. `Err`
-/// has the name of what is no whole superblock.
+/// Parses the first bytes of a device as each type of superblock: ext, XFS, Btrfs. `Err` describes an incomplete or
+/// unsupported one.
 pub fn superblocks(head: &[u8]) -> [Result<Option<Superblock>, &'static str>; 3] {
     [superblock::ext, superblock::xfs, superblock::btrfs].map(|read| match read(head) {
         Found::Nothing => Ok(None),
@@ -16,12 +16,12 @@ pub fn superblocks(head: &[u8]) -> [Result<Option<Superblock>, &'static str>; 3]
     })
 }
 
-/// What ext may leave unused at the end of a device.
+/// Returns the maximum size of the unused rest of a device with an ext file system.
 pub fn ext_slack(head: &[u8]) -> Option<Bytes> {
     superblock::ext_details(head).map(|details| details.slack)
 }
 
-/// What the first bytes of a device of `size` bytes say, and those from `place` on.
+/// Classifies a device of `size` bytes by its first bytes, and those at `place`.
 pub fn classify(size: Bytes, head: &[u8], place: u64, there: &[u8]) -> Option<Content> {
     probe::classify_with(size, head, place, there)
 }

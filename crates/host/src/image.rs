@@ -1,4 +1,4 @@
-//! The file that holds a volume.
+//! Image files of volumes.
 
 use crate::fs::{
     attribute::{self, MARK},
@@ -19,16 +19,16 @@ use std::{
     },
 };
 
-/// Whether a volume has its blocks from the beginning.
+/// Allocation of a volume's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// It has: a full pool cannot take them away.
+    /// All blocks are allocated in advance: a full pool cannot take them away.
     Full,
-    /// It gets them when they are written, and an I/O error if there are none then.
+    /// Blocks are allocated when they are written; a write to a full pool fails with an I/O error.
     Thin,
 }
 
-/// Which file, as `stat` tells it.
+/// Identity of a file, from `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inode {
     /// `st_dev`.
@@ -50,7 +50,7 @@ impl Inode {
     }
 }
 
-/// An open image: a regular file of root's with exactly one name.
+/// An open image: a regular file, owned by root, with exactly one name.
 #[derive(Debug)]
 pub struct Image {
     file: File,
@@ -58,10 +58,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None` where `name` is not there.
+    /// Opens an image; `None` if `name` does not exist.
     pub(crate) fn open(volumes: &File, name: &str) -> Result<Option<Self>> {
         let failed = |error: io::Error| Error::system("open the volume's image", error);
-        // Not O_NONBLOCK: an open that meets the lease of another process's `find` must wait.
+        // Without O_NONBLOCK: opening a file under a lease, which another process' `find` may hold, must wait.
         let file = match confine::open(volumes, name, OFlags::RDWR) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error)
@@ -77,10 +77,10 @@ impl Image {
         Ok(image.is_there()?.then_some(image))
     }
 
-    /// Whether it still has its name, and is as an image must be.
+    /// Whether the image still has its name. Checks its type and permissions, too.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for what is not a plain file of root's with one name.
+    /// [`ErrorKind::Conflict`] unless it is a regular file, owned by root, with one name.
     pub fn is_there(&self) -> Result<bool> {
         let metadata = self.metadata()?;
         if !metadata.is_file() {
@@ -112,7 +112,7 @@ impl Image {
         Ok(Image { file, inode })
     }
 
-    /// The file, open for reading and writing.
+    /// Returns the file, open for reading and writing.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
@@ -122,40 +122,39 @@ impl Image {
         self.file
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     #[must_use]
     pub fn inode(&self) -> Inode {
         self.inode
     }
 
-    /// The size as it is now.
+    /// Returns the current size.
     ///
     /// # Errors
-    /// What the system call says.
+    /// The error of the system call.
     pub fn size(&self) -> Result<Bytes> {
         Ok(Bytes(self.metadata()?.len()))
     }
 
-    /// A second open file description of the same file, also if the file was renamed or deleted.
+    /// Opens the same file again, with a new open file description. Works after the file was renamed or deleted.
     pub(crate) fn reopen(&self) -> io::Result<File> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// What the volume says about itself; `None` where nobody ever marked it.
+    /// Returns the volume's mark; `None` if it was never marked.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
+    /// [`ErrorKind::Storage`] when the mark is not UTF-8 or unreadable.
     pub fn mark(&self) -> Result<Option<String>> {
         attribute::read(&self.file, MARK)
     }
 
-    /// Replaces the mark; afterwards it survives a power cut. A cut meanwhile leaves the old mark
-    /// or the new one.
+    /// Replaces the mark atomically and syncs it.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
         attribute::write(&self.file, MARK, mark)?;
         self.file
@@ -163,7 +162,7 @@ impl Image {
             .map_err(|error| Error::system("write out the volume's mark", error))
     }
 
-    /// Makes it at least so long.
+    /// Extends the file to `size`, unless it is longer.
     pub(crate) fn lengthen(&self, size: Bytes) -> io::Result<()> {
         if self.file.metadata()?.len() < size.0 {
             self.file.set_len(size.0)?;

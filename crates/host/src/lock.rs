@@ -1,13 +1,13 @@
-//! One process at a time for a volume.
+//! Per-volume locks: at most one process works on a volume.
 //!
-//! The lock is a `flock` on a file in /run. It belongs to the open file, not to the process:
-//! a program started with the [`Guard`] (see [`crate::exec::Limits`]) still holds it when the
-//! driver was killed, so the retry waits for the orphan instead of racing it.
+//! A lock is a `flock` on a file in /run. It belongs to the open file description, not to the process: a program
+//! started with the [`Guard`] (see [`crate::exec::Limits`]) still holds it after the driver was killed, so a retry
+//! waits for the orphan instead of racing with it.
 //!
-//! Whoever unmounts must succeed, also where /run has no room for such a file or is read-only. He then
-//! holds the directory alone in which it would have to be made, and whoever makes something in there
-//! holds that together with others meanwhile: as long as one unmounts without a file none is made,
-//! and a file that is there is always the lock.
+//! Unmounting must succeed even if /run is full or read-only and the lock file cannot be created. The unmounting
+//! process then takes an exclusive lock on the directory in which the file is missing. A process that creates something
+//! in that directory holds a shared lock on it meanwhile. So no lock file appears while a volume is unmounted without
+//! one, and a lock file that exists is always the lock.
 
 mod holders;
 mod left;
@@ -40,19 +40,19 @@ use std::{
 
 const DIRECTORY: &str = "/run/flexvol/lock";
 
-/// Everybody may open what is above this and lock it, so nobody waits for that longer than
+/// Directory of the driver. Any process may open and lock the directories above it, so the wait for those is limited to
 /// [`WHILE_OTHERS`].
 const OURS: &str = "/run/flexvol";
 
-/// More than an unmount takes as a rule.
+/// Timeout for a lock on a directory that does not belong to the driver. An unmount usually takes less.
 const WHILE_OTHERS: Duration = Duration::from_secs(1);
 
 const BUSY: &str = "another operation on this volume is still running";
 
-/// A held lock; dropping it lets go, unless a child still has it.
+/// A held lock. Dropping it releases the lock, unless a child process still holds it.
 #[derive(Debug)]
 pub struct Guard {
-    /// It ends before the lock does.
+    /// Dropped before `file`, so that the record goes before the lock.
     _record: Record,
     file: Arc<File>,
     path: PathBuf,
@@ -61,8 +61,8 @@ pub struct Guard {
 /// The locks of volumes that this process holds.
 static HELD: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
 
-/// The locks of volumes that this process holds, for a child that must not be cut: whatever it
-/// does, it does for those volumes.
+/// Returns the volume locks that this process holds. A child that must not be interrupted inherits them all, because it
+/// works for those volumes.
 pub(crate) fn held() -> Vec<Arc<File>> {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     held.iter().filter_map(Weak::upgrade).collect()
@@ -91,8 +91,8 @@ pub fn volume(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
     Ok(guard)
 }
 
-/// The same for whoever unmounts the volume: also where no file can be made, and beside one process
-/// that the kernel does not let go.
+/// Locks a volume in order to unmount it. Unlike [`volume`] this also works if no lock file can be created, and beside
+/// one killed process that the kernel does not let go.
 ///
 /// # Errors
 /// As for [`volume`].
@@ -132,8 +132,7 @@ fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<G
             }
             Some(process) => return Err(left::still_there(Some(&process))),
         }
-        // A file that was unlinked or set aside meanwhile locks nothing: the next process makes a new
-        // one.
+        // If the file was unlinked or set aside meanwhile, it locks nothing: the next process creates a new one.
         let same = same_file(&path, &file);
         if same.map_err(|error| Error::system("examine the lock", error))? {
             return Ok(remember(file, path));
@@ -141,19 +140,19 @@ fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<G
     }
 }
 
-/// Who has a volume's lock.
+/// Holder of a volume's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// This process, or also a program that it left behind.
     Process(u32),
-    /// He could not write down who he is.
+    /// A holder that could not record its process id.
     Unknown,
 }
 
-/// Who has a volume's lock now. Waits for nothing and makes nothing.
+/// Returns the current holder of a volume's lock. Does not wait and creates nothing.
 ///
 /// # Errors
-/// When it cannot be known.
+/// When the lock file cannot be opened or examined.
 pub fn holder(volume: &VolumeId) -> Result<Option<Holder>> {
     let failed = |error: io::Error| Error::system("look for the lock's holder", error);
     let file = match File::open(Path::new(DIRECTORY).join(volume.to_string())) {
@@ -170,7 +169,7 @@ pub fn holder(volume: &VolumeId) -> Result<Option<Holder>> {
     }
 }
 
-/// What [`Guard::hint`] would tell, for those who only look and take no lock.
+/// Returns the same as [`Guard::hint`], for callers that take no lock.
 #[must_use]
 pub fn hint(volume: &VolumeId) -> Option<u32> {
     let file = File::open(Path::new(DIRECTORY).join(volume.to_string())).ok()?;
@@ -184,7 +183,7 @@ fn hint_in(file: &File) -> Option<u32> {
     text.trim_end().parse().ok()
 }
 
-/// The volumes that have a lock file which nobody changed for `age`.
+/// Returns the volumes whose lock file was not modified for at least `age`.
 ///
 /// # Errors
 /// When the directory of locks cannot be read.
@@ -202,7 +201,7 @@ pub fn files(age: Duration) -> Result<Vec<VolumeId>> {
             continue;
         };
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
-        // One that went meanwhile needs nobody.
+        // A file that disappeared meanwhile is not of interest.
         if changed.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
             volumes.push(volume);
         }
@@ -210,7 +209,7 @@ pub fn files(age: Duration) -> Result<Vec<VolumeId>> {
     Ok(volumes)
 }
 
-/// Opens the file that is there. It locks as well where it cannot be written.
+/// Opens an existing lock file, read-only on a read-only file system: that is enough to lock it.
 fn open(path: &Path) -> rustix::io::Result<File> {
     let open = |access| {
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -222,8 +221,7 @@ fn open(path: &Path) -> rustix::io::Result<File> {
     }
 }
 
-/// The first thing that is missing on the way to the file, itself included, and the directory in which
-/// it has to be made.
+/// Returns the directory to create in, and the first path component that is missing (possibly `path` itself).
 fn gap(path: &Path) -> (&Path, &Path) {
     let mut next = path;
     loop {
@@ -234,7 +232,7 @@ fn gap(path: &Path) -> (&Path, &Path) {
     }
 }
 
-/// Makes one thing on the way to the file, unless somebody was faster. `None` is a directory.
+/// Creates one missing component of `path`, unless another process did. `None` if it was a directory.
 fn make(next: &Path, path: &Path) -> io::Result<Option<File>> {
     if next != path {
         run_dir::make(next)?;
@@ -245,7 +243,7 @@ fn make(next: &Path, path: &Path) -> io::Result<Option<File>> {
     Ok(Some(File::from(file)))
 }
 
-/// Makes the file while nobody unmounts without one.
+/// Creates a lock file under a shared lock on the directory, which excludes an unmount without a file.
 fn make_among_others(path: &Path, deadline: &mut Deadline) -> Result<io::Result<File>> {
     loop {
         let (above, next) = gap(path);
@@ -271,8 +269,8 @@ fn make_among_others(path: &Path, deadline: &mut Deadline) -> Result<io::Result<
     }
 }
 
-/// The lock of a volume that has no file, and gets none as long as this is held. `None` where one can be
-/// made by now.
+/// Locks a volume that has no lock file and cannot get one; none is created while the guard is held. `None` if the file
+/// can be created by now.
 fn without_file(path: &Path, deadline: &mut Deadline) -> Result<Option<Guard>> {
     let failed = |error: io::Error| Error::system("open the lock", error);
     let (above, next) = gap(path);
@@ -288,7 +286,7 @@ fn without_file(path: &Path, deadline: &mut Deadline) -> Result<Option<Guard>> {
     }
 }
 
-/// Whether nothing can be made in /run: it has no free inode, no room, or is read-only.
+/// Whether /run cannot take a new file: it has no free inode, no room, or is read-only.
 fn has_no_room(error: &io::Error) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS];
     Errno::from_io_error(error).is_some_and(|error| full.contains(&error))
@@ -299,7 +297,7 @@ fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> Result<()> 
     wait_for(file, deadline, busy, File::try_lock)
 }
 
-/// A way to take a lock that waits for nobody.
+/// A non-blocking attempt to take a lock.
 type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
 
 fn wait_for(file: &File, deadline: &mut Deadline, busy: &'static str, lock: TryLock) -> Result<()> {
@@ -309,8 +307,8 @@ fn wait_for(file: &File, deadline: &mut Deadline, busy: &'static str, lock: TryL
     }
 }
 
-/// The same; a process that has the lock, was killed, and is not let go by the kernel is returned.
-/// `record` says who has it, where anything does.
+/// Like [`wait_for`], but returns a killed process that holds the lock and that the kernel does not let go. `record` is
+/// the file in which holders are recorded, if there is one.
 fn wait_or_find_left(
     file: &File,
     record: Option<&File>,
@@ -336,7 +334,7 @@ fn wait_or_find_left(
     }
 }
 
-/// Who holds the lock, for the log.
+/// Describes the lock's holder for the log.
 fn describe(holder: Option<&Process>) -> String {
     match holder {
         Some(process) => format!("the lock was taken by process {}", process.pid),
@@ -355,31 +353,30 @@ fn same_file(path: &Path, file: &File) -> io::Result<bool> {
 }
 
 impl Guard {
-    /// The minor number of the loop device this volume last used. Only a hint: nothing but a look
-    /// at that device tells whether it still is.
+    /// Returns the minor number of the loop device this volume used last. Only a hint: the caller must examine the
+    /// device.
     #[must_use]
     pub fn hint(&self) -> Option<u32> {
         hint_in(&self.file)
     }
 
-    /// Remembers the minor number for the next process. A hint that cannot be written costs the
-    /// next process some time and nothing else, so this does not fail.
+    /// Stores the minor number for the next process. Best effort: without a hint the next process only takes longer.
     pub fn set_hint(&self, minor: u32) {
         if self.hint() == Some(minor) {
             return;
         }
-        // Always as wide as the widest, so that one write replaces the old text.
+        // The text has a fixed width, so that one write replaces the old text.
         let text = format!("{minor:<width$}\n", width = HINT_WIDTH - 1);
         if let Err(error) = self.file.write_all_at(text.as_bytes(), 0) {
             log::debug!("cannot keep the hint in {}: {error}", self.path.display());
         }
     }
 
-    /// Removes the lock's file too, for a volume that is no more; otherwise /run would gather one
-    /// file for each volume that ever was.
+    /// Releases the lock and removes its file, because the volume is deleted. Otherwise files of deleted volumes would
+    /// accumulate in /run.
     ///
     /// # Errors
-    /// What `unlink` says.
+    /// The error of `unlink`.
     pub fn retire(self) -> Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -390,7 +387,7 @@ impl Guard {
     }
 }
 
-/// Ten digits and a newline.
+/// Length of a hint: ten digits and a newline.
 const HINT_WIDTH: usize = 11;
 
 impl AsFd for Guard {

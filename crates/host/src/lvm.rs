@@ -1,13 +1,12 @@
-//! Volume groups and thin pools, by LVM's own commands.
+//! Volume groups and thin pools, managed with LVM's own commands.
 //!
-//! Only `lvm` writes and reads LVM's metadata: it has the locks that every other user of it
-//! heeds. What the kernel has made of a logical volume is asked of the kernel instead
-//! ([`mapping`]), which costs no program and works while the volume group is missing.
+//! Only `lvm` reads and writes LVM's metadata, because it takes the locks that every other user of LVM respects. The
+//! state of a logical volume's device comes from the kernel instead ([`mapping`]): that starts no program and works
+//! while the volume group is missing.
 //!
-//! A volume is the logical volume `flexvol-<volume id>` with its mark as one tag. LVM replaces tags
-//! atomically, in one commit of the group's metadata. A group, or a thin pool in one, is a pool
-//! only if it carries a tag with a pool's key: nothing is ever made in a group that an
-//! administrator did not mean. The node remembers which one its pool is.
+//! A volume is the logical volume `flexvol-<volume id>` with its mark as one tag. LVM replaces tags atomically, in one
+//! commit of the group's metadata. A group, or a thin pool in one, is a pool only if it has a tag with a pool's key, so
+//! nothing is ever created in a group that no administrator chose. The node remembers which pool is its own.
 
 mod change;
 mod changed;
@@ -49,16 +48,16 @@ pub use view::{LogicalVolume, View};
 
 use crate::VolumeId;
 
-/// What the name of a volume's logical volume begins with; its id follows.
+/// Prefix of a logical volume's name; the volume id follows.
 const PREFIX: &str = "flexvol-";
 
-/// The name of a volume's logical volume.
+/// Returns the name of a volume's logical volume.
 #[must_use]
 pub fn name_of(volume: &VolumeId) -> String {
     format!("{PREFIX}{volume}")
 }
 
-/// The volume that a logical volume's name tells.
+/// Returns the volume that a logical volume's name stands for.
 #[must_use]
 pub fn volume_in(name: &str) -> Option<VolumeId> {
     VolumeId::parse(name.strip_prefix(PREFIX)?).ok()

@@ -1,7 +1,7 @@
 //! Mounts by system call.
 //!
-//! A mount is made where nobody sees it ([`Detached`]), looked at, grown, and then shown at a
-//! directory ([`Target`]) in one step. A process that is killed on the way leaves nothing.
+//! A new mount is [`Detached`] first: it is checked and grown where no process sees it, and then attached to a
+//! directory ([`Target`]) in one step. If the process is killed before that, nothing remains.
 
 mod attributes;
 mod bind;
@@ -26,17 +26,15 @@ use std::{
 };
 use target::Flush;
 
-/// Unmounts the topmost mount at exactly this directory; `false` when nothing was mounted there,
-/// also when the directory is missing. What is dead (a file system whose server or device is
-/// gone) is unmounted too.
+/// Unmounts the topmost mount at exactly this directory. Returns `false` if nothing was mounted there, or the directory
+/// is missing. A dead file system (its server or device is gone) is unmounted too.
 ///
-/// Never lazily: a file system that is out of sight but not gone would be mounted twice. Data is
-/// written first, because unmounting itself does not report what it could not write.
+/// Never unmounts lazily: the file system would be invisible but still mounted, and could be mounted a second time.
+/// Writes data back first, because unmounting does not report write errors.
 ///
 /// # Errors
-/// [`flexvol_sdk::ErrorKind::Busy`] while something uses the mount.
-/// [`flexvol_sdk::ErrorKind::Storage`] when data could not be written; the volume is unmounted
-/// then, so a repetition returns `false`.
+/// [`flexvol_sdk::ErrorKind::Busy`] while the mount is in use. [`flexvol_sdk::ErrorKind::Storage`] when data could not
+/// be written; the volume is unmounted then, so a retry returns `false`.
 pub fn unmount(path: &Path) -> Result<bool> {
     match Target::named(path)? {
         Some(target) => target.unmount(Flush::Filesystem),
@@ -44,11 +42,11 @@ pub fn unmount(path: &Path) -> Result<bool> {
     }
 }
 
-/// Ends a mount from [`bind`], like [`unmount`] but without writing anything: the file system
-/// stays mounted elsewhere, and what others have to write to it is not this volume's.
+/// Unmounts a mount made by [`bind`]. Like [`unmount`], but without writing data back: the file system stays mounted
+/// elsewhere, and may have dirty data of other volumes.
 ///
 /// # Errors
-/// [`flexvol_sdk::ErrorKind::Busy`] while something uses the mount.
+/// [`flexvol_sdk::ErrorKind::Busy`] while the mount is in use.
 pub fn unbind(path: &Path) -> Result<bool> {
     match Target::named(path)? {
         Some(target) => target.unmount(Flush::Nothing),
@@ -56,7 +54,7 @@ pub fn unbind(path: &Path) -> Result<bool> {
     }
 }
 
-/// A name for what a descriptor is open on, for calls that take paths only.
+/// Returns a path for a file descriptor, for calls that take only paths.
 fn descriptor_path(descriptor: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }

@@ -1,15 +1,13 @@
-//! `/proc/self/mountinfo`: the mounts of this process' mount namespace.
+//! `/proc/self/mountinfo`: the mounts in this process' mount namespace.
 //!
-//! The map, not the truth: mounts of other namespaces and lazily unmounted ones are missing here
-//! and still hold the device, which only an exclusive open finds out (see [`crate::block::device`]).
-//! Format: `proc_pid_mountinfo(5)`, written by `show_mountinfo` in the kernel's
-//! `fs/proc_namespace.c`.
+//! The table is incomplete: mounts of other namespaces and lazily unmounted ones are missing, but still hold the
+//! device. Only an exclusive open detects them (see [`crate::block::device`]). Format: `proc_pid_mountinfo(5)`, written
+//! by `show_mountinfo` in the kernel's `fs/proc_namespace.c`.
 //!
-//! Names in it are bytes: whoever has a user namespace may mount a FUSE whose type is no text, and
-//! every process's table is read. A line that is not understood spoils nothing but itself. Whether a
-//! volume is used is told by the fields at a line's beginning, which the kernel writes itself, so
-//! a mount of which these can be read is kept, whatever the rest is. A line without them is no
-//! mount, but what follows a newline that a file system wrote unescaped into its options.
+//! Names are bytes: any user with a user namespace may mount a FUSE whose type is not UTF-8, and every process' table
+//! is read. A malformed line must not affect other lines. Whether a volume is in use depends on the first fields of a
+//! line, which the kernel writes itself. So a mount with valid first fields counts, whatever the rest is. A line
+//! without them is not a mount, but the text after a newline that a file system wrote unescaped into its options.
 
 mod line;
 mod lines;
@@ -39,37 +37,37 @@ use std::{
 /// One line of mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's own id, unique while it exists.
+    /// Id of the mount, unique while it exists.
     pub id: u64,
-    /// The id of the mount it is mounted on.
+    /// Id of the mount that this one is mounted on.
     pub parent: u64,
     /// `st_dev` of its files. For Btrfs this is an anonymous number, not the block device's.
     pub number: DeviceNumber,
-    /// Which directory of the file system is its root; not `/` for bind mounts of a part.
+    /// Directory of the file system that is the mount's root; not `/` for bind mounts of a part.
     pub root: PathBuf,
-    /// Where it is mounted, seen from this process' root.
+    /// The mount point, as seen from this process' root.
     pub mount_point: PathBuf,
-    /// Whether this mount is read-only; the file system may be written through another one.
+    /// Whether this mount is read-only. The file system may still be written through another mount.
     pub read_only: bool,
-    /// Whether it ignores set-user-id bits and device nodes, as every mount of ours does.
+    /// Whether the mount is `nosuid` and `nodev`, as all mounts by the driver are.
     pub is_confined: bool,
-    /// Whether mounts below it propagate to other mount namespaces.
+    /// Whether the mount is shared: mounts below it propagate to other mount namespaces.
     pub shared: bool,
-    /// The kernel's name of the file system, and behind a dot what whoever mounted a FUSE calls
-    /// it; U+FFFD stands for what is no text, and nothing for what cannot be told.
+    /// File system type; for FUSE, followed by a dot and the subtype chosen by the user. Invalid UTF-8 becomes U+FFFD.
+    /// Empty if the line is malformed.
     pub filesystem: String,
-    /// What was mounted, as text; its node may be gone or mean something else by now.
+    /// The mounted source, as text. Its device node may be gone or be another device by now.
     pub source: OsString,
     /// Whether the file system itself is read-only, as after an error.
     pub superblock_read_only: bool,
-    /// Whether it met an error and takes no writes any more, without being read-only (ext4 since Linux 6.12,
+    /// Whether the file system had an error and refuses writes without being read-only (ext4 since Linux 6.12,
     /// `_ext4_show_options` in fs/ext4/super.c).
     pub takes_no_writes: bool,
 }
 
 impl Mount {
-    /// The volume whose directory is mounted here: that directory's name is its id. Nothing
-    /// but this table is needed for it, so it is known also while the pool is not there.
+    /// Returns the volume whose directory is mounted here; the directory's name is the volume id. Needs only the mount
+    /// table, so it works while the pool is missing.
     #[must_use]
     pub fn volume(&self) -> Option<VolumeId> {
         volume_at(&self.root)
@@ -77,7 +75,7 @@ impl Mount {
 }
 
 fn volume_at(root: &Path) -> Option<VolumeId> {
-    // What the kernel writes behind a directory that was removed (`seq_dentry`).
+    // The kernel appends this to a removed directory (`seq_dentry`).
     let root = root.as_os_str().as_encoded_bytes();
     let root = root.strip_suffix(b"//deleted").unwrap_or(root);
     let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
@@ -92,7 +90,7 @@ impl Mount {
     }
 }
 
-/// Reads the text of a mountinfo file; what is no mount in it is passed over.
+/// Parses a mountinfo file. Lines that are not mounts are skipped.
 #[must_use]
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&c| c == b'\n')
@@ -107,18 +105,17 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
         .collect()
 }
 
-/// The mounts of this process' mount namespace, in the kernel's order: a mount comes after the
-/// one it covers.
+/// Returns the mounts in this process' mount namespace, in the kernel's order: a mount follows the one it covers.
 ///
 /// # Errors
-/// When `/proc` is not there or does not tell.
+/// When `/proc` is not mounted or unreadable.
 pub fn read() -> Result<Vec<Mount>> {
     let text = fs::read("/proc/self/mountinfo")
         .map_err(|error| Error::system("read the mount table", error))?;
     Ok(parse(&text))
 }
 
-/// Every mount in this namespace of the file system on a block device.
+/// Returns the mounts, in this namespace, of the file system on a block device.
 ///
 /// # Errors
 /// As [`read`].
@@ -128,8 +125,8 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// Whether the file system on a block device is mounted on a place that `counts`, in the mount
-/// namespace of any process: a container has its mounts in one of its own.
+/// Whether the file system on a block device is mounted, in any process' mount namespace, at a mount point that
+/// `counts`. Containers have mount namespaces of their own.
 ///
 /// # Errors
 /// As [`find_anywhere`].
@@ -137,8 +134,8 @@ pub fn is_anywhere(device: DeviceNumber, counts: impl Fn(&Path) -> bool) -> Resu
     find_anywhere(|line| first(line.is_of(device) && counts(&line.mount_point())))
 }
 
-/// Whether an open directory, or a part of it, is mounted on a place that `counts`, in the mount
-/// namespace of any process.
+/// Whether an open directory, or a part of it, is mounted, in any process' mount namespace, at a mount point that
+/// `counts`.
 ///
 /// # Errors
 /// As [`find_anywhere`].
@@ -150,8 +147,8 @@ pub fn is_directory_anywhere(
     find_anywhere(|line| first(subtree.has(line) && counts(&line.mount_point())))
 }
 
-/// Whether a directory that is called as this volume is mounted, in the mount namespace of any process.
-/// That tells of a volume that is in no pool, and any directory may be called so.
+/// Whether a directory named like this volume is mounted in any process' mount namespace. Works for a volume that is in
+/// no pool, but is only a hint: any directory may have this name.
 ///
 /// # Errors
 /// As [`find_anywhere`].
@@ -159,7 +156,7 @@ pub fn has_volume(volume: &VolumeId) -> Result<bool> {
     find_anywhere(|line| first(volume_at(&line.root()) == Some(*volume)))
 }
 
-/// Looks on until something `is_wanted`.
+/// Ends a search once something `is_wanted`.
 fn first(is_wanted: bool) -> ControlFlow<()> {
     match is_wanted {
         true => ControlFlow::Break(()),
@@ -167,7 +164,7 @@ fn first(is_wanted: bool) -> ControlFlow<()> {
     }
 }
 
-/// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`, since Linux 3.15).
+/// Returns the id of the mount through which a file was opened (`proc_pid_fdinfo(5)`, since Linux 3.15).
 pub(crate) fn id_of(file: &impl AsRawFd) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
     let id = text
@@ -176,8 +173,8 @@ pub(crate) fn id_of(file: &impl AsRawFd) -> io::Result<u64> {
     id.ok_or_else(|| Errno::IO.into())
 }
 
-/// Btrfs gives every mount an anonymous number; what is left is the text of the source, a device
-/// node or, when the node is gone, its name, which equals the kernel's or spells the number.
+/// Whether a mount is of the Btrfs on a device. Btrfs mounts have anonymous device numbers, so the source is compared:
+/// the device node or, if that is gone, its name, which is the kernel's name or the number as text.
 fn is_btrfs_on(mount: &Mount, device: DeviceNumber) -> bool {
     if mount.filesystem != "btrfs" {
         return false;
@@ -239,7 +236,7 @@ mod tests {
         let expected = VolumeId::parse(id).ok();
         assert_eq!(volume(&format!("/pool/volumes/{id}")), expected);
         assert_eq!(volume(&format!("/{id}//deleted")), expected);
-        // One that is being removed is one too, or nobody would know what still has it.
+        // A volume being removed counts, so that its users can be found.
         assert_eq!(volume(&format!("/volumes/.gone-{id}/{id}")), expected);
         for root in ["/", &format!("/{id}/sub"), &format!("/.new-{id}")] {
             assert_eq!(volume(root), None, "{root}");
@@ -271,7 +268,7 @@ mod tests {
         assert!(mounts[1].superblock_read_only && !mounts[0].superblock_read_only);
     }
 
-    /// As a newline leaves it that a file system wrote into its options.
+    /// Such a line results from a newline that a file system wrote into its options.
     #[test]
     fn a_line_that_is_no_mount_spoils_only_itself() {
         let before = "36 35 98:0 /r /mnt rw shared:1 - ext3 /dev/root rw";
@@ -291,7 +288,7 @@ mod tests {
         }
     }
 
-    /// It may be one of a volume, and its first fields say so.
+    /// The mount may be a volume's, according to its first fields.
     #[test]
     fn a_mount_whose_line_is_broken_behind_its_place_is_not_hidden() {
         for line in [

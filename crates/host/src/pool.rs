@@ -1,14 +1,14 @@
-//! A pool: a directory on the node's disk that holds volumes, as images or as directories.
+//! Pools: directories on the node's disk that hold volumes, as images or as directories.
 //!
 //! ```text
 //! <pool>/.flexvol-pool          "flexvol-pool 2 <pool id>": without it the disk is not mounted
-//! <pool>/volumes/<volume id>    a volume's image, or what holds its directory; its mark is an extended attribute
+//! <pool>/volumes/<volume id>    a volume's image, or the directory around its root; its mark is an extended attribute
 //! <pool>/names/<volume name>    a symbolic link whose text is the handle
 //! ```
 //!
-//! Nothing is ever half there. Images and the pool's own file are made without a name and get it
-//! in one step, and a link's text comes with the link. After that step the directory is synced, so
-//! that what was reported survives a power cut.
+//! No entry is ever incomplete. Images and the pool's id file are created without a name and linked in one step; a
+//! symbolic link is created with its text. Then the directory is synced, so that a reported result survives a power
+//! cut.
 
 mod adopt;
 mod beside;
@@ -59,23 +59,23 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a directory a pool, or completes one. The flag tells whether it was none before. The node
-    /// remembers that this is its pool.
+    /// Makes a directory a pool, or completes an incomplete one. The flag tells whether it was no pool before. The node
+    /// remembers the pool as its own.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no directory, [`ErrorKind::Denied`] where others than
-    /// root could change it, [`ErrorKind::Configuration`] where its file system will not do, and
-    /// [`ErrorKind::Conflict`] where the node remembers another pool, whose disk may be missing.
+    /// [`ErrorKind::NotFound`] when the directory does not exist, [`ErrorKind::Denied`] when others than root could
+    /// change it, [`ErrorKind::Configuration`] when its file system is not suitable, [`ErrorKind::Conflict`] when the
+    /// node remembers another pool, whose disk may be missing.
     pub fn init(path: &Path) -> Result<(PoolId, bool)> {
         let root = open_root(path)?;
         remembered::expect_unknown_or(path, read_id(&root)?)?;
         Pool::make(path, &root)
     }
 
-    /// The same in the place of any other pool that the node remembers, which is gone for good.
+    /// Like [`Pool::init`], but replaces any other pool that the node remembers, which is gone for good.
     ///
     /// # Errors
-    /// As for [`Pool::init`], but for the last.
+    /// As for [`Pool::init`], except the last one.
     pub fn replace(path: &Path) -> Result<(PoolId, bool)> {
         Pool::make(path, &open_root(path)?)
     }
@@ -96,7 +96,7 @@ impl Pool {
             None => name_pool(root, PoolId::random()?)?,
         };
         sync(root)?;
-        // Somebody else may have been faster.
+        // Another process may have created the id file first.
         let id = read_id(root)?.ok_or_else(|| not_mounted(path))?;
         remembered::keep(path, root, id)?;
         Ok((id, created))
@@ -105,16 +105,16 @@ impl Pool {
     /// Opens a pool.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no pool, as when its disk is not mounted,
-    /// [`ErrorKind::Conflict`] where it is not the one that the node remembers at this path;
-    /// [`ErrorKind::Denied`] where others than root could change it.
+    /// [`ErrorKind::NotFound`] when there is no pool, as when its disk is not mounted; [`ErrorKind::Conflict`] when it
+    /// is not the pool that the node remembers at this path; [`ErrorKind::Denied`] when others than root could change
+    /// it.
     pub fn open(path: &Path) -> Result<Self> {
         let pool = Pool::open_any(path)?;
         remembered::expect(path, &pool.root, pool.id)?;
         Ok(pool)
     }
 
-    /// The same, whichever it is.
+    /// Opens a pool, whichever the node remembers.
     fn open_any(path: &Path) -> Result<Self> {
         let root = open_root(path)?;
         let id = read_id(&root)?.ok_or_else(|| not_mounted(path))?;
@@ -127,16 +127,16 @@ impl Pool {
         })
     }
 
-    /// Which pool this is.
+    /// Returns the pool's id.
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.id
     }
 
-    /// Opens a volume's image; `None` where there is none.
+    /// Opens a volume's image; `None` if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for what is not a plain file of root's with one name.
+    /// [`ErrorKind::Conflict`] unless it is a regular file, owned by root, with one name.
     pub fn image(&self, volume: &VolumeId) -> Result<Option<Image>> {
         Image::open(&self.volumes, &volume.to_string())
     }
@@ -144,17 +144,17 @@ impl Pool {
     /// Opens a volume's image.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::image`].
+    /// [`ErrorKind::NotFound`] when there is none; otherwise as for [`Pool::image`].
     pub fn existing_image(&self, volume: &VolumeId) -> Result<Image> {
         self.image(volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
     }
 
-    /// Makes a volume's image, marked and on disk; it appears complete or not at all.
+    /// Creates a volume's image with its mark, and syncs it. It appears complete or not at all.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve, and
-    /// [`ErrorKind::Conflict`] where the volume is already there.
+    /// [`ErrorKind::Exhausted`] when the pool has not enough room outside its reserve, [`ErrorKind::Conflict`] when the
+    /// volume already exists.
     pub fn create(
         &self,
         volume: &VolumeId,
@@ -175,7 +175,7 @@ impl Pool {
         self.expect_room(wanted, reserve, others.owed(self, None, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &volume.to_string())?;
-        // Also where it was there: of a process, perhaps, that was killed before it could.
+        // Needed even if the name existed: its creator may have been killed before its sync.
         sync(&self.volumes)?;
         if linked {
             return Ok(());
@@ -186,7 +186,7 @@ impl Pool {
         ))
     }
 
-    /// Makes a volume's image larger; see [`Image::extend`].
+    /// Enlarges a volume's image; see [`Image::extend`].
     ///
     /// # Errors
     /// As for [`Image::extend`] and [`Pool::existing_image`].
@@ -201,10 +201,10 @@ impl Pool {
             .extend(to, allocation, reserve, self)
     }
 
-    /// Removes a volume's image, if it is there. Whoever has it open keeps it until then.
+    /// Removes a volume's image, if it exists. Its blocks are freed when nobody has it open any more.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn remove(&self, volume: &VolumeId) -> Result<()> {
         match rustix::fs::unlinkat(&self.volumes, volume.to_string(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => sync(&self.volumes),
@@ -212,46 +212,45 @@ impl Pool {
         }
     }
 
-    /// Gives a name to a volume; the answer is the volume that has it now, this one or the one
-    /// that had it before.
+    /// Reserves a name for a volume. Returns the handle of the volume that has the name now: this one, or an earlier
+    /// one.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the name leads to something that is no handle.
+    /// [`ErrorKind::Conflict`] when the name's link does not contain a handle.
     pub fn reserve_name(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
-        // Where the pool takes no writes, all but the first wait here, and not in the kernel.
+        // If the pool is frozen, only one caller hangs in the kernel; the others time out here.
         let _lock = self.lock()?;
         links::reserve(&self.names_directory()?, name, handle)
     }
 
-    /// The volume that has this name.
+    /// Returns the handle of the volume that has this name.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the name leads to something that is no handle.
+    /// [`ErrorKind::Conflict`] when the name's link does not contain a handle.
     pub fn lookup_name(&self, name: &VolumeName) -> Result<Option<Handle>> {
         links::read(&self.names_directory()?, name)
     }
 
-    /// Takes a name from a volume, if it has it.
+    /// Releases the name of a volume, if the volume has it.
     ///
     /// # Errors
     /// As for [`Pool::lookup_name`].
     pub fn release_name(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
-        // Looking and removing are two steps, between which another release and a reservation
-        // could happen.
+        // Between the check and the removal, another process could release and reserve the name.
         let _lock = self.lock()?;
         links::release(&self.names_directory()?, name, volume)
     }
 
-    /// Every volume that has an image or a directory, in no order.
+    /// Returns all volumes that have an image or a directory, unordered.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn volume_ids(&self) -> Result<Vec<VolumeId>> {
         let names = list(&self.volumes)?;
         Ok(names.iter().filter_map(|name| volume_in(name)).collect())
     }
 
-    /// Every name and the volume that has it, in no order.
+    /// Returns all names with the handles of their volumes, unordered.
     ///
     /// # Errors
     /// As for [`Pool::lookup_name`].
@@ -265,7 +264,7 @@ impl Pool {
             match links::read(&names, &name) {
                 Ok(Some(handle)) => found.push((name, handle)),
                 Ok(None) => {}
-                // Not made by this crate: no reason to hide all others.
+                // A link that this crate did not make is no reason to hide the others.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     log::warn!("{name}: {}", error.report());
                 }
@@ -280,7 +279,7 @@ impl Pool {
     }
 }
 
-/// Parents and the last component may be symbolic links: the path comes from the configuration.
+/// Opens the pool's directory. The path comes from the configuration, so it may contain symbolic links.
 fn open_root(path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -294,7 +293,7 @@ fn open_root(path: &Path) -> Result<File> {
     Ok(root)
 }
 
-/// Nobody else may even look: a handle is as good as a key.
+/// Opens a directory that only root may even list, because handles in it are secret.
 fn open_directory(root: &File, name: &str) -> Result<File> {
     let directory = confined(root, name)?;
     expect_private(&directory, 0o077, Path::new(name))?;
@@ -311,7 +310,7 @@ fn confined(root: &File, name: &str) -> Result<File> {
     })
 }
 
-/// `nobody` are the mode's bits that must not be set.
+/// Checks that root owns a directory. `nobody` are the mode bits that must not be set.
 fn expect_private(directory: &File, nobody: u32, path: &Path) -> Result<()> {
     let metadata = directory
         .metadata()
@@ -339,7 +338,7 @@ fn not_mounted(path: &Path) -> Error {
     .because(path.display().to_string())
 }
 
-/// Gives a file without a name its name, unless that is taken; false then.
+/// Links an unnamed file. Returns `false` if the name is taken.
 fn link(file: &File, directory: &File, name: &str) -> Result<bool> {
     match rustix::fs::linkat(file, "", directory, name, AtFlags::EMPTY_PATH) {
         Ok(()) => Ok(true),

@@ -1,8 +1,7 @@
 //! The superblocks of ext3, ext4, XFS and Btrfs, read from bytes.
 //!
-//! Only what the driver decides by is read: kind, UUID, and the size the file system spans.
-//! Checksums are not verified: the kernel does that when it mounts, and a superblock with a bad
-//! one must count as data anyway.
+//! Only the fields that the driver needs are read: type, UUID, and the size of the file system. Checksums are not
+//! verified: the kernel does that at mount time, and a superblock with a bad checksum must count as data anyway.
 
 mod btrfs;
 mod demand;
@@ -21,31 +20,30 @@ pub(crate) use xfs::xfs;
 use crate::uuid::Uuid;
 use flexvol_sdk::{Bytes, Filesystem};
 
-/// How much of the start of a device holds every superblock: Btrfs' ends at 68 KiB.
+/// Length of the part of a device that contains every type's superblock: that of Btrfs ends at 68 KiB.
 pub const HEAD: usize = 68 << 10;
 
-/// A superblock that describes a whole file system of a kind that volumes may hold.
+/// A complete superblock of a type that volumes may have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Superblock {
-    /// The kind.
+    /// Type of the file system.
     pub filesystem: Filesystem,
-    /// Its identity; for Btrfs the fsid.
+    /// UUID; for Btrfs the fsid.
     pub uuid: Uuid,
-    /// The bytes of the device it spans, which may be more than the device has.
+    /// Size of the file system in bytes, which may be more than the device has.
     pub size: Bytes,
     /// The unit of allocation in bytes (Btrfs: the sector size).
     pub block: u32,
 }
 
-/// What the place of a superblock holds.
+/// Content of a superblock's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Not this kind's magic number.
+    /// Another magic number.
     Nothing,
-    /// A whole superblock.
+    /// A complete superblock.
     Whole(Superblock),
-    /// The magic number of the kind, but not a file system that a volume may hold; the text says
-    /// what it is.
+    /// The right magic number, but not a file system that a volume may have; the text describes it.
     Other(&'static str),
 }
 

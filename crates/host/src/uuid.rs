@@ -1,11 +1,11 @@
-//! The identity a file system carries in its superblock.
+//! UUIDs of file systems.
 
 use crate::random;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// 16 bytes in the order the superblock holds them (RFC 9562 byte order, which ext4, XFS and
-/// Btrfs all use). The text form is 36 lower-case characters, `8-4-4-4-12`.
+/// A UUID: 16 bytes in the order of the superblock (RFC 9562 byte order, which ext4, XFS and Btrfs use). The text form
+/// is 36 lower-case characters, `8-4-4-4-12`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid([u8; 16]);
 
@@ -16,13 +16,13 @@ impl Uuid {
         Uuid(bytes)
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// A new version 4 UUID from the kernel's random number generator.
+    /// Returns a new version 4 UUID from the kernel's random number generator.
     ///
     /// # Errors
     /// When `getrandom(2)` fails.
@@ -33,10 +33,10 @@ impl Uuid {
         Ok(Uuid(bytes))
     }
 
-    /// Reads the text form; upper case is accepted, as tools write both.
+    /// Parses the text form. Accepts upper case, as tools write both.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for anything else.
+    /// [`ErrorKind::Invalid`] for any other text.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = || Error::new(ErrorKind::Invalid, format!("{text:?} is not a UUID"));
         if text.len() != 36 || !text.is_ascii() {

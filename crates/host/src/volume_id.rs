@@ -1,29 +1,28 @@
-//! What a volume is called on the node.
+//! Names of volumes on a node.
 
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// What storage, devices, mounts and locks of a volume are called.
+/// The id of a volume, which names its storage, devices, mounts and locks on the node.
 ///
-/// The names of images and of logical volumes stand in sysfs and in tables of mounts, which every process
-/// of the node may read, and a handle is as good as a key. So nothing on the node is called by a handle but
-/// by this: the first half of the SHA-256 of its text, from which nobody computes the handle. As
-/// text, 32 lower-case hexadecimal digits: `printf %s HANDLE | sha256sum | head -c 32`.
+/// Every process of the node can read names of images and logical volumes in sysfs and mount tables, but a handle is
+/// secret. So names contain this id instead: the first half of the SHA-256 of the handle's text, from which the handle
+/// cannot be computed. As text, 32 lower-case hexadecimal digits: `printf %s HANDLE | sha256sum | head -c 32`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId([u8; 16]);
 
 impl VolumeId {
-    /// The volume with this handle.
+    /// Returns the id of the volume with this handle.
     #[must_use]
     pub fn of(handle: &Handle) -> Self {
         VolumeId(half_digest(&[handle.to_string().as_bytes()]))
     }
 
-    /// Reads 32 lower-case hexadecimal digits.
+    /// Parses 32 lower-case hexadecimal digits.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for anything else.
+    /// [`ErrorKind::Invalid`] for any other text.
     pub fn parse(text: &str) -> Result<Self> {
         match Handle::parse(text) {
             Ok(bits) => Ok(VolumeId(*bits.as_bytes())),
@@ -34,7 +33,7 @@ impl VolumeId {
         }
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -59,7 +58,7 @@ impl fmt::Debug for VolumeId {
     }
 }
 
-/// The first half of the SHA-256 of all parts.
+/// Returns the first half of the SHA-256 of all parts.
 #[must_use]
 pub fn half_digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut sha = Sha256::new();

@@ -1,9 +1,9 @@
-//! The directories of the lab in the cache of its user, where what was made once is kept.
+//! The lab's directories in its user's cache.
 
 use anyhow::{Context, Result};
 use std::{env, path::PathBuf};
 
-/// A directory of the lab in the user's cache; it may not be there yet.
+/// Returns a directory of the lab in the user's cache; it may not exist yet.
 ///
 /// # Errors
 /// When neither `XDG_CACHE_HOME` nor `HOME` is set.

@@ -1,4 +1,4 @@
-//! The verb `scripts/lab chart`: the manifests that people apply without Helm are what the chart says.
+//! The verb `scripts/lab chart`: checks that the manifests for use without Helm equal the chart's output.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -16,14 +16,14 @@ pub struct Chart {
     write: bool,
 }
 
-/// A file of manifests in `deploy`.
+/// A file of plain manifests in `deploy`.
 struct Plain {
     file: &'static str,
-    /// What its reader has to know.
+    /// Heading for the reader.
     heading: &'static str,
-    /// Of the chart, in the order in which they are applied.
+    /// The chart's templates in it, in the order in which they are applied.
     templates: &'static [&'static str],
-    /// What differs from the chart's own values.
+    /// Values that differ from the chart's defaults.
     values: &'static [&'static str],
 }
 
@@ -88,12 +88,12 @@ const PLAIN: [Plain; 9] = [
 ];
 
 impl Plain {
-    /// The file's text as the chart has it.
+    /// Returns the file's text, rendered from the chart.
     fn text(&self, chart: &Path) -> Result<String> {
         let mut template = helm()?;
         template.args(["template", "flexvol"]).arg(chart);
         template.arg("--namespace=flexvol");
-        // Which files a cluster can have is for their reader, who has them all.
+        // As for the newest release, because the reader chooses among the files.
         template.args(["--kube-version", &Version::newest().to_string()]);
         for value in self.values {
             template.args(["--set", value]);
@@ -102,7 +102,7 @@ impl Plain {
             template.args(["--show-only", &format!("templates/{name}.yaml")]);
         }
         let rendered = run(&mut template)?;
-        // Where in the chart an object is from, which Helm says, is nothing to its reader.
+        // Drops Helm's comments about templates, which mean nothing to the reader.
         let lines = rendered
             .lines()
             .filter(|line| !line.starts_with("# Source: "));
@@ -116,7 +116,7 @@ impl Plain {
     }
 }
 
-/// A release of Kubernetes, a namespace, a value, and what the chart has there or says.
+/// A release, a namespace, values, and the expected objects or error of the chart.
 struct Elsewhere {
     version: &'static str,
     namespace: &'static str,
@@ -124,10 +124,10 @@ struct Elsewhere {
     has: Result<&'static [&'static str], &'static str>,
 }
 
-/// Without the policies that are for safety, as older releases have to be told.
+/// Disables the safety policies, as older releases require.
 const UNGUARDED: &str = "admission.agents=false,admission.volumes=false";
 
-/// Policies, webhooks and what the scheduler looks at, which not every release has: nobody has to choose by release.
+/// Checks of policies, webhooks and scheduler objects that only some releases support, without any choice by the user.
 const ELSEWHERE: [Elsewhere; 12] = [
     Elsewhere {
         version: "1.32.0",
@@ -255,7 +255,7 @@ impl Elsewhere {
 
 fn helm() -> Result<Command> {
     let mut helm = Command::new(helm::program()?);
-    // Rendering and checking keep nothing.
+    // Rendering and linting store nothing.
     helm::keep_in(&mut helm, Path::new("/nonexistent"));
     Ok(helm)
 }

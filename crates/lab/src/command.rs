@@ -1,4 +1,4 @@
-//! Other programs, run to their end.
+//! Runs other programs to completion.
 
 use anyhow::{Context, Result, bail};
 use std::{
@@ -6,18 +6,18 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Runs a program and returns what it wrote.
+/// Runs a program and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started or fails; with its words.
+/// When the program cannot be started or fails, with its output.
 pub fn run(command: &mut Command) -> Result<String> {
     run_with(command, "")
 }
 
-/// The same with something to read.
+/// Runs a program with this standard input and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started or fails; with its words.
+/// When the program cannot be started or fails, with its output.
 pub fn run_with(command: &mut Command, input: &str) -> Result<String> {
     let name = command.get_program().display().to_string();
     let mut child = command
@@ -27,7 +27,7 @@ pub fn run_with(command: &mut Command, input: &str) -> Result<String> {
         .spawn()
         .with_context(|| format!("start {name}"))?;
     let mut stdin = child.stdin.take().context("a pipe to the program")?;
-    // A program that reads nothing says by its status what it thinks of that.
+    // If the program does not read its input, its exit status decides.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child

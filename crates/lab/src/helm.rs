@@ -1,4 +1,4 @@
-//! Helm, built from its Go module and kept for the next time.
+//! Helm, built from its Go module and cached.
 
 use crate::{cache, command::run};
 use anyhow::{Context, Result};
@@ -8,22 +8,22 @@ use std::{
     process::Command,
 };
 
-/// The release that renders the chart: another one may write manifests another way.
+/// The release that renders the chart. Another one may format manifests differently.
 const VERSION: &str = "v3.22.0";
 
-/// Helm's executable, built if it is not there yet.
+/// Returns the path of Helm's executable. Builds it if needed.
 ///
 /// # Errors
-/// When its module cannot be had or does not build.
+/// When the module cannot be downloaded or built.
 pub fn program() -> Result<PathBuf> {
     let home = cache::directory("helm")?.join(VERSION);
     fs::create_dir_all(&home).context("make the directory for helm")?;
-    // Two builds at once would write the same file.
+    // Concurrent builds would write the same file.
     let lock = File::create(home.join("lock")).context("make the lock of the build")?;
     lock.lock().context("wait for another build")?;
     let built = home.join("helm");
     if !built.is_file() {
-        // A build that is cut leaves nothing where it would be found.
+        // An interrupted build must not be found as a result.
         let fresh = home.join("fresh");
         let mut go = Command::new("go");
         go.args(["install", "-trimpath", "-ldflags", "-s -w"])
@@ -38,7 +38,7 @@ pub fn program() -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Makes a command of helm's keep what it keeps in this directory, and not in its user's home.
+/// Makes a command of Helm use this directory instead of its user's home.
 pub fn keep_in(command: &mut Command, directory: &Path) {
     for (variable, name) in [
         ("HELM_CACHE_HOME", "cache"),

@@ -1,4 +1,4 @@
-//! One Kubernetes node with its control plane.
+//! A Kubernetes node with its control plane.
 
 mod build;
 mod cluster;

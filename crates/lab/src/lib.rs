@@ -1,5 +1,5 @@
-//! Real machines for tests, on one machine: Kubernetes nodes in namespaces of their own, built from
-//! source, and a virtual machine with a Linux of its own. Both are gone without a trace.
+//! Real machines for tests, on one machine: Kubernetes nodes in namespaces, built from source, and a virtual machine
+//! with its own Linux. Both leave nothing behind.
 
 mod cache;
 mod command;

@@ -57,7 +57,7 @@ pub enum Vm {
 }
 
 impl Vm {
-    /// Does it; the exit status is that of what ran in the machine.
+    /// Runs the verb. The exit status is that of the command in the machine.
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Vm::Build => {
@@ -159,7 +159,7 @@ impl What {
     }
 }
 
-/// Whether a file is one that `strip` takes.
+/// Whether a file can be stripped.
 fn is_executable(path: &Path) -> Result<bool> {
     if path.is_dir() {
         return Ok(false);
@@ -168,7 +168,7 @@ fn is_executable(path: &Path) -> Result<bool> {
     Ok(bytes.starts_with(b"\x7fELF"))
 }
 
-/// The text of a file, or the command as a script.
+/// Returns the script in a file, or the command as a script.
 fn script(command: &[String]) -> Result<String> {
     let [program, arguments @ ..] = command else {
         bail!("name a script or a command");
@@ -182,7 +182,7 @@ fn script(command: &[String]) -> Result<String> {
     Ok(words.join(" "))
 }
 
-/// The terminal as the machine's: each key goes there.
+/// The terminal in raw mode, so that each key reaches the machine.
 struct Terminal(String);
 
 impl Terminal {
@@ -202,7 +202,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // The terminal may have gone.
+        // The terminal may be gone.
         let _ = Command::new("stty").arg(&self.0).status();
     }
 }

@@ -1,5 +1,4 @@
-//! `flexvol-lab`: real Kubernetes nodes and a virtual machine, for tests and for a look by hand; and
-//! the chart that is tested there.
+//! `flexvol-lab`: real Kubernetes nodes and a virtual machine, for tests and manual use; and checks of the chart.
 
 #![allow(clippy::print_stdout, reason = "what a person asked for")]
 

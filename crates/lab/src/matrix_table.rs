@@ -1,20 +1,20 @@
-//! The table of what scenarios did on releases of Kubernetes.
+//! Table of scenario results by release of Kubernetes.
 
 use anyhow::{Context, Result};
 use std::fmt;
 
 const NOT_RUN: &str = "not run";
 
-/// Scenarios by releases.
+/// Table with a row for each scenario and a column for each release.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Table {
     releases: Vec<String>,
-    /// Each with a cell for each release.
+    /// Name, and a cell for each release.
     scenarios: Vec<(String, Vec<String>)>,
 }
 
 impl Table {
-    /// Adds what a release did: the seconds of each scenario that passed.
+    /// Adds a column: the duration in seconds of each scenario that passed.
     pub fn add(&mut self, release: &str, scenarios: &[(String, Option<f64>)]) {
         let cells = scenarios.iter().map(|(name, took)| {
             let cell = match took {
@@ -43,7 +43,7 @@ impl Table {
         }
     }
 
-    /// Reads what was written.
+    /// Parses a written table.
     pub fn read(text: &str) -> Result<Self> {
         let mut lines = text.lines().filter(|line| line.starts_with('|'));
         let cells = |line: &str| -> Vec<String> {
@@ -63,8 +63,7 @@ impl Table {
         })
     }
 
-    /// Takes the releases that are not here from an older table. Of a scenario that is not here nothing
-    /// is known any more.
+    /// Adds missing releases from an older table. Scenarios that are not in this table are dropped.
     #[must_use]
     pub fn or_older(mut self, older: &Table) -> Table {
         for (at, release) in older.releases.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Where the project is.
+//! Location of the project.
 
 use std::path::{Path, PathBuf};
 
-/// The project, whose tests are run.
+/// Returns the project's directory.
 pub fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

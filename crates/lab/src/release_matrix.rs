@@ -1,4 +1,4 @@
-//! Everything that is tested with a real Kubernetes, one release after the other.
+//! Runs all tests with a real Kubernetes, for one or more releases.
 
 use crate::{
     matrix_table::Table,
@@ -21,26 +21,26 @@ use std::{
     time::Instant,
 };
 
-/// The document with the table, and what stands before the table in it.
+/// The document with the table, and the mark in front of the table.
 const DOCUMENT: &str = "docs/evidence/kubernetes.md";
 const MARK: &str = "<!-- scripts/lab kubernetes test --write -->\n";
 
-/// The scenarios mostly wait: so many clusters, each on a node of its own, run a share of them at the same time.
+/// Number of clusters that run shares of the scenarios in parallel, each on a node of its own: scenarios mostly wait.
 const SHARES: usize = 2;
 
 /// Held while contract tests run.
 static CONTRACT: Mutex<()> = Mutex::new(());
 
-/// What one release did.
+/// Results of one release.
 struct Column {
     version: Version,
     scenarios: Vec<Scenario>,
-    /// Whether every test passed, also those that are no scenario.
+    /// Whether all tests passed, including those that are not scenarios.
     passed: bool,
 }
 
 impl Column {
-    /// A release that could not be had.
+    /// Returns the column of a release whose tests could not be run.
     fn without_results(version: Version) -> Self {
         Column {
             version,
@@ -50,7 +50,7 @@ impl Column {
     }
 }
 
-/// Builds the contract tests of a release and returns the command that runs them.
+/// Builds the contract tests of a release and returns a command that runs them.
 pub fn contract(version: Version) -> Result<Command> {
     let drivers = beside()?;
     let tests = drivers.join(format!("contract-{version}"));
@@ -62,7 +62,7 @@ pub fn contract(version: Version) -> Result<Command> {
     contract::command(&tests, version, &drivers)
 }
 
-/// The directory of this executable, in which are the drivers that were built with it.
+/// Returns the directory of this executable, which has the drivers built with it.
 fn beside() -> Result<PathBuf> {
     let executable = env::current_exe().context("find this executable")?;
     Ok(executable
@@ -71,8 +71,7 @@ fn beside() -> Result<PathBuf> {
         .to_owned())
 }
 
-/// Runs the tests of these releases, so many at a time, and prints a table of them. The arguments are the
-/// scenarios'.
+/// Runs the tests of these releases, `at_a_time` in parallel, and prints a table. `arguments` are for the scenarios.
 pub fn run(
     versions: &[Version],
     at_a_time: usize,
@@ -85,7 +84,7 @@ pub fn run(
     thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
-                // In the head of the loop the lock would be held through its body.
+                // In a `while let` the lock would be held during the body.
                 loop {
                     let next = hold(&left).next();
                     let Some(version) = next else { break };
@@ -131,7 +130,7 @@ fn hold<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the tests of one release. Beside others it writes to files, whose names are printed.
+/// Runs the tests of one release. If `beside_others`, their output goes to files whose names are printed.
 fn release(version: Version, beside_others: bool, arguments: &[String]) -> Result<Column> {
     let started = Instant::now();
     Programs::of(version)?;
@@ -146,7 +145,7 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
     let live = (!beside_others).then_some(0);
     let log = |at: usize| (live != Some(at)).then(|| logs[at].as_path());
     let (contract_passed, seconds) = {
-        // Each takes most of the inotify instances that the kernel gives one user.
+        // One at a time: each takes most of the inotify instances that the kernel allows a user.
         let _alone = hold(&CONTRACT);
         timed(contract(version)?, log(0))?
     };
@@ -191,7 +190,7 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
     Ok(column)
 }
 
-/// Runs a share of the scenarios, on a cluster of its own.
+/// Runs a share of the scenarios on a cluster of its own.
 fn run_share(
     version: Version,
     share: usize,
@@ -209,7 +208,7 @@ fn run_share(
         .env("FLEXVOL_KUBERNETES", version.to_string())
         .env("FLEXVOL_REPORT", &report);
     let (passed, _) = timed(nodes, log)?;
-    // A run that failed before its first scenario wrote none.
+    // A run that fails before its first scenario writes no report.
     let scenarios = match report.exists() {
         true => read_report(&report)?,
         false => Vec::new(),
@@ -217,7 +216,7 @@ fn run_share(
     Ok((passed, scenarios))
 }
 
-/// Where a share of a release's scenarios writes; what an earlier run wrote there goes.
+/// Returns the path of an output file of a share, after removing the file of an earlier run.
 fn new_file(version: Version, share: usize, kind: &str) -> Result<PathBuf> {
     let file = beside()?.join(format!("kubernetes-{version}-{share}.{kind}"));
     match fs::remove_file(&file) {
@@ -228,7 +227,7 @@ fn new_file(version: Version, share: usize, kind: &str) -> Result<PathBuf> {
     }
 }
 
-/// Runs a command whose output is appended to a file, if one is given. Whether it succeeded, and the seconds it took.
+/// Runs a command, with output appended to `log` if given. Returns whether it succeeded, and its duration in seconds.
 fn timed(mut command: Command, log: Option<&Path>) -> Result<(bool, f64)> {
     if let Some(log) = log {
         let file = OpenOptions::new().append(true).create(true).open(log);
@@ -242,7 +241,7 @@ fn timed(mut command: Command, log: Option<&Path>) -> Result<(bool, f64)> {
     Ok((status.success(), started.elapsed().as_secs_f64()))
 }
 
-/// Builds the drivers, unless whoever runs this has done so.
+/// Builds the drivers, unless the caller has done so.
 fn build() -> Result<()> {
     if env::var_os("FLEXVOL_BUILT").is_some_and(|built| built == "1") {
         return Ok(());

@@ -1,12 +1,12 @@
-//! What a run of the scenarios wrote.
+//! Reports of scenario runs.
 
 use anyhow::{Context, Result};
 use std::{fs, path::Path};
 
-/// A scenario's name, and the seconds it took if it passed.
+/// Name of a scenario, and its duration in seconds if it passed.
 pub type Scenario = (String, Option<f64>);
 
-/// What a run wrote into the file that FLEXVOL_REPORT named.
+/// Parses the file that `FLEXVOL_REPORT` named in a run.
 pub fn read_report(file: &Path) -> Result<Vec<Scenario>> {
     let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let scenario = |line: &str| {

@@ -1,4 +1,4 @@
-//! Who does what the designs of growing and of storage classes ask for, and which scenario proves it.
+//! Requirements from the designs of volume expansion and storage classes: who meets each, and which scenario proves it.
 
 use crate::{
     project::project,
@@ -9,11 +9,11 @@ use clap::Args;
 use flexvol_lab::kubernetes::Version;
 use std::{fs, path::PathBuf};
 
-/// Number, requirement, who does it, and what proves it, with tabs between them; scenarios, and
-/// places of tests without a cluster, with ` | ` between them.
+/// Tab-separated: number, requirement, who meets it, and proofs. Proofs are scenarios, or paths of tests without a
+/// cluster, separated by ` | `.
 const REQUIREMENTS: &str = include_str!("../../../tests/kubernetes/requirements.tsv");
 
-/// The document with the table, and what stands before the table in it.
+/// The document with the table, and the mark in front of the table.
 const DOCUMENT: &str = "docs/evidence/requirements.md";
 const MARK: &str = "<!-- scripts/lab kubernetes requirements REPORT -->\n";
 
@@ -34,7 +34,7 @@ impl Write {
     }
 }
 
-/// Writes the table into its document, with what the scenarios of a release did.
+/// Writes the table with the scenario results of a release into its document.
 pub fn write(version: Version, scenarios: &[Scenario]) -> Result<()> {
     let file = project().join(DOCUMENT);
     let text = fs::read_to_string(&file).with_context(|| format!("read {DOCUMENT}"))?;
@@ -72,7 +72,7 @@ fn table(version: Version, scenarios: &[Scenario]) -> Result<String> {
     Ok(text)
 }
 
-/// Whether it is the place of tests without a cluster, which are not in the report.
+/// Whether a proof is the path of a test without a cluster, which is not in the report.
 fn is_place(proof: &str) -> bool {
     proof.starts_with("tests/") || proof.starts_with("crates/")
 }

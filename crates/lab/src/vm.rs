@@ -1,9 +1,9 @@
-//! A virtual machine with a Debian of its own, for what most build machines lack: device-mapper,
-//! quotas, every capability, and a power switch.
+//! A virtual machine with its own Debian, which has what most build machines lack: device-mapper, quotas, every
+//! capability, and a power switch.
 //!
-//! It needs no KVM: qemu translates, which makes programs ten to twenty times slower. Its root is in
-//! memory and made from Debian packages by name; it has four disks and no network. A machine is
-//! restored from the state of one that had just booted, in half a second.
+//! It needs no KVM: qemu emulates, which slows programs down ten to twenty times. Its root file system is in memory and
+//! made from Debian packages; it has four disks and no network. A machine is restored from a snapshot taken after boot,
+//! in half a second.
 
 mod boot;
 mod channel;

@@ -1,4 +1,4 @@
-//! What a test has on the node: compared before and after, nothing may be left or missing.
+//! Snapshots of a sandbox's state on the node, compared before and after a test to find leaks and losses.
 
 use crate::{Sandbox, mounts, patience, volume_id};
 use nix::sys::statvfs::statvfs;
@@ -11,25 +11,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Everything of one sandbox that a callout can leave behind, a line each, in an order that does
-/// not depend on chance: mounts, loop devices by the inode they lie on, files of the pool, free
-/// bytes of the pool's file system, the driver's temporary files, and holders of its locks.
+/// Everything in a sandbox that a callout can leave behind, one item a line, in a deterministic order: mounts, loop
+/// devices by the inode of their backing file, files of the pool, free bytes of the pool's file system, the driver's
+/// temporary files, and holders of its locks.
 ///
-/// The names of volumes' files are random and are not shown, inodes by whether they are an image
-/// of the pool.
+/// Names of volumes' files are random and are not shown. Inodes are shown only as "image of the pool" or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
     lines: Vec<String>,
-    /// Free blocks and inodes of the pool's file system; blocks of the pool's directories count as
-    /// free, because ext4 does not shrink a directory that held many names.
+    /// Free blocks and inodes of the pool's file system. Blocks of the pool's directories count as free, because ext4
+    /// never shrinks a directory.
     space: Option<[u64; 2]>,
 }
 
 impl Baseline {
-    /// Looks at everything once.
+    /// Takes a snapshot.
     ///
     /// # Panics
-    /// When something cannot be looked at.
+    /// When something cannot be examined.
     #[must_use]
     pub fn of(sandbox: &Sandbox) -> Self {
         let mut lines = Vec::new();
@@ -75,8 +74,8 @@ impl Baseline {
         }
     }
 
-    /// Leaves the pool's free space out of comparisons: how many blocks the map of a file takes
-    /// depends on the order in which its parts were written.
+    /// Excludes the pool's free space from comparisons: the number of blocks of a file's extent map depends on the
+    /// order of its writes.
     #[must_use]
     pub fn without_space(self) -> Self {
         Baseline {
@@ -85,11 +84,11 @@ impl Baseline {
         }
     }
 
-    /// Waits until the sandbox looks like this: a loop goes a moment after its last user. On
-    /// timeout the test fails with the differences.
+    /// Waits until the sandbox equals this snapshot: a loop device is released a moment after its last user. On timeout
+    /// the test fails with the differences.
     ///
     /// # Panics
-    /// When it still looks different after two seconds, which [`patience`] makes longer.
+    /// When it still differs after two seconds, times [`patience`].
     #[track_caller]
     pub fn expect(&self, sandbox: &Sandbox, when: &str) {
         let deadline = Instant::now() + Duration::from_secs(2) * patience();
@@ -103,7 +102,7 @@ impl Baseline {
         }
     }
 
-    /// The lines only one of them has: `-` here, `+` there; empty when they are equal.
+    /// Returns the lines that only one of them has: `-` this one, `+` the other; empty when they are equal.
     #[must_use]
     pub fn difference(&self, other: &Baseline) -> String {
         let mut text = String::new();
@@ -124,7 +123,7 @@ impl Baseline {
     }
 }
 
-/// The bytes on disk of a directory's list of names, and of those below it.
+/// Returns the bytes on disk of a directory and of those below it, without their files.
 fn length_of_lists(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else {
         return 0;
@@ -142,7 +141,7 @@ fn length_of_lists(dir: &Path) -> u64 {
 fn files(dir: &Path, pool: &Path, lines: &mut Vec<String>, images: &mut BTreeSet<u64>) {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        // The pool is not there, or was removed while it was listed: its disk is not mounted.
+        // The pool does not exist or was removed meanwhile: its disk is not mounted.
         Err(_) => return,
     };
     for entry in entries.flatten() {
@@ -168,7 +167,7 @@ fn files(dir: &Path, pool: &Path, lines: &mut Vec<String>, images: &mut BTreeSet
     }
 }
 
-/// Replaces every 32 hexadecimal digits by a word: handles are random.
+/// Replaces every 32 hexadecimal digits by a word, because handles are random.
 fn without_handle(name: &str) -> String {
     let is_handle = |part: &str| part.len() == 32 && part.bytes().all(|b| b.is_ascii_hexdigit());
     let parts = name.split_inclusive(['/', '-', '.']);
@@ -184,7 +183,7 @@ fn without_handle(name: &str) -> String {
         .collect()
 }
 
-/// Directories of locks, and of names that are promised in a pool, stay by design.
+/// Returns temporary files. The directories of locks and of promised names stay by design.
 fn temporary_files() -> Vec<String> {
     let entries = fs::read_dir("/run/flexvol").into_iter().flatten().flatten();
     entries
@@ -197,7 +196,7 @@ fn temporary_files() -> Vec<String> {
         .collect()
 }
 
-/// The ids of the volumes of a pool: of images, and of the handles that names lead to.
+/// Returns the ids of a pool's volumes: of images, and of the handles in names.
 fn volumes(pool: &Path) -> BTreeSet<String> {
     let list = |dir: &str| fs::read_dir(pool.join(dir)).into_iter().flatten().flatten();
     let images = list("volumes").map(|entry| entry.file_name());
@@ -210,7 +209,7 @@ fn volumes(pool: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Locks of these volumes that a process holds now. Lock files themselves stay, by design.
+/// Returns the held locks of these volumes. Lock files themselves stay by design.
 fn lock_holders(volumes: &BTreeSet<String>) -> Vec<String> {
     let locks = fs::read_dir("/run/flexvol/lock")
         .into_iter()

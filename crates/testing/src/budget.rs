@@ -1,4 +1,4 @@
-//! How much a run does: which share of its tests, and how much of a time-boxed one.
+//! Size of a test run: its share of the tests, and the time boxes of tests.
 
 use std::{
     env,
@@ -6,22 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The share of a layer's tests, and the time box of each test that has more points than anybody waits for.
+/// The run's share of a layer's tests, and the time box of tests with more points than a run can try.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// What one such test may take.
+    /// Time box of one such test.
     pub each: Duration,
-    /// Which points are tried first.
+    /// Seed of the order in which points are tried.
     pub seed: u64,
-    /// The text the seed was made from, as the command line takes it.
+    /// Text of the seed, as given on the command line.
     pub name: String,
-    /// No time box: every point.
+    /// Whether to try every point, without a time box.
     pub every_point: bool,
-    /// Which share of the tests, and of how many.
+    /// Number of the run's share, and number of shares.
     pub share: (usize, usize),
 }
 
-/// Says how far a run of every point has come, at most once a minute.
+/// Prints the progress of a run with `--every-point`, at most once a minute.
 #[derive(Debug)]
 pub struct Progress(Instant);
 
@@ -34,7 +34,7 @@ impl Default for Progress {
 impl Progress {
     const EACH: Duration = Duration::from_secs(60);
 
-    /// So many points of all are done. Says nothing in a run that has a time box.
+    /// Reports that `done` of `all` points are done. Prints nothing in a run with time boxes.
     pub fn tell(&mut self, name: &str, done: u64, all: usize) {
         if budget().every_point && self.0.elapsed() >= Self::EACH {
             println!("{name}: {done} of {all} so far, seed {}", budget().name);
@@ -45,15 +45,15 @@ impl Progress {
 
 static BUDGET: OnceLock<Budget> = OnceLock::new();
 
-/// The budget of this run, as its command line gave it.
+/// Returns the budget of this run, from its command line.
 #[must_use]
 pub fn budget() -> &'static Budget {
     BUDGET.get_or_init(|| Budget::new(&[]).0)
 }
 
 impl Budget {
-    /// Splits `--seconds N`, `--seed S`, `--every-point` and `--share K/N` off the arguments. A seed is any text, such
-    /// as a commit.
+    /// Removes `--seconds N`, `--seed S`, `--every-point` and `--share K/N` from the arguments. A seed is any text,
+    /// such as a commit.
     fn new(arguments: &[String]) -> (Budget, Vec<String>) {
         let mut budget = Budget {
             each: Duration::from_secs(8),
@@ -102,22 +102,21 @@ impl Budget {
         self.allows_part(started, 1)
     }
 
-    /// The same of a part of the test that may take one `part`th of its time.
+    /// Whether a part of a test may try another point; it has one `part`th of the test's time.
     #[must_use]
     pub fn allows_part(&self, started: Instant, part: u32) -> bool {
         self.every_point || started.elapsed() < self.each / part
     }
 }
 
-/// Takes the budget from this process's command line; what is left is for the test runner.
+/// Takes the budget from the process' command line and returns the remaining arguments, for the test runner.
 pub(crate) fn take_arguments() -> Vec<String> {
     let (budget, rest) = Budget::new(&env::args().collect::<Vec<_>>());
     BUDGET.get_or_init(|| budget);
     rest
 }
 
-/// A number is the seed, as a report names it. Any other text becomes one, the same text the same
-/// one (FNV-1a).
+/// Converts a text to a seed: a number stands for itself, as in reports; other text is hashed (FNV-1a).
 fn seed(text: &str) -> u64 {
     if let Ok(number) = text.parse() {
         return number;

@@ -1,5 +1,4 @@
-//! Callouts that are disturbed at every system call they and their programs make: by SIGKILL, and
-//! by errors of the kernel.
+//! Disturbed callouts: SIGKILL or an injected error at every system call of a callout and its child processes.
 
 use crate::{
     Baseline, Call, Driver, Outcome, Points, Progress, Random, Sandbox, budget, patience,
@@ -7,21 +6,20 @@ use crate::{
 };
 use std::{fmt, time::Instant};
 
-/// How a callout is disturbed.
+/// Kind of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
     /// SIGKILL.
     Kill,
     /// SIGKILL, at system calls of one name only.
     KillAt(&'static str),
-    /// Each of the errors that disks, full file systems, full memory and other processes cause.
+    /// Each error that disks, full file systems, full memory and other processes cause.
     Errors,
-    /// The same, at system calls of one name only.
+    /// Each such error, at system calls of one name only.
     ErrorsAt(&'static str),
 }
 
-/// What each point is answered with. All of them are tried everywhere, also where Linux would not
-/// answer so today.
+/// Injected errors. All are tried at every point, even where Linux does not return them today.
 const ERRORS: &[Harm] = &[
     Harm::Error("EIO"),
     Harm::Error("ENOSPC"),
@@ -33,9 +31,9 @@ const ERRORS: &[Harm] = &[
     Harm::ErrorFromThenOn("EIO"),
 ];
 
-/// System calls that the kernel does whatever it answers; an injected error would keep them from
-/// being done. `brk` answers with where memory ends, also when it refuses: the C library takes an error
-/// for a very high end, and e2fsck waits for ever in its own handler of the crash.
+/// System calls that the kernel always carries out; an injected error would prevent that. `brk` returns the end of
+/// memory even when it refuses: the C library takes an error for a very high end, and e2fsck then hangs in its crash
+/// handler.
 const INFALLIBLE: &[&str] = &[
     "brk",
     "close",
@@ -45,8 +43,8 @@ const INFALLIBLE: &[&str] = &[
     "umask",
 ];
 
-/// System calls by which the C library and the language's runtime get memory, wait and set the process
-/// up. They end a process that is refused one, which its caller sees as a crash.
+/// System calls with which the C library and the Rust runtime allocate memory, wait, and initialise the process. If one
+/// fails they end the process, which its caller sees as a crash.
 const OF_THE_RUNTIME: &[&str] = &[
     "arch_prctl",
     "futex",
@@ -64,28 +62,28 @@ const OF_THE_RUNTIME: &[&str] = &[
     "sigaltstack",
 ];
 
-/// How long a callout may take, whatever happens to it.
+/// Maximum duration of a callout in seconds.
 const TIMEOUT: u64 = 60;
 
-/// A callout that is disturbed, repeated, and undone, over and over.
+/// A callout that is disturbed, retried and undone, round after round.
 ///
-/// Every round prepares the same state, disturbs the callout at one point, repeats it until it
-/// succeeds, which may take two calls and no more, and undoes everything.
+/// Each round prepares the same state, disturbs the callout at one point, retries it until it succeeds, at most twice,
+/// and undoes everything.
 #[derive(Clone, Copy)]
 pub struct Disturbed<'a, S> {
-    /// What is done, for reports.
+    /// Description for reports.
     pub name: &'a str,
-    /// Whose node it is.
+    /// Sandbox with the node's state.
     pub sandbox: &'a Sandbox,
-    /// Whose callout it is.
+    /// Driver of the callout.
     pub driver: &'a Driver,
-    /// Makes the state before the callout.
+    /// Prepares the state before the callout.
     pub prepare: &'a dyn Fn() -> S,
-    /// The callout's arguments in that state.
+    /// Returns the callout's arguments in that state.
     pub arguments: &'a dyn Fn(&S) -> Vec<String>,
-    /// Whether the callout may make a file system in that state.
+    /// Whether the callout may create a file system in that state.
     pub formats: bool,
-    /// Checks what a Success of the callout promises.
+    /// Checks the result of a successful callout.
     pub check: &'a dyn Fn(&S, &Call),
     /// Undoes the callout and the preparation.
     pub undo: &'a dyn Fn(S),
@@ -97,7 +95,7 @@ impl<S> fmt::Debug for Disturbed<'_, S> {
     }
 }
 
-/// Says where a round was when what prepares, checks or undoes it fails: that does not know.
+/// Prints the current round if a test's own closure panics, which does not know the round.
 struct ToldIfPanicking<'a>(&'a str);
 
 impl Drop for ToldIfPanicking<'_> {
@@ -112,9 +110,9 @@ impl Drop for ToldIfPanicking<'_> {
 struct Tally {
     reached: u64,
     missed: u64,
-    /// Of those that were reached, the calls that succeeded all the same.
+    /// Number of reached points at which the call succeeded nevertheless.
     succeeded: u64,
-    /// And those that had no memory, or whose answer was the thing that could not be written.
+    /// Number of reached points without an answer: the call had no memory, or its answer could not be written.
     unanswered: u64,
 }
 
@@ -142,12 +140,11 @@ impl Tally {
 }
 
 impl<S> Disturbed<'_, S> {
-    /// Enumerates the points of the callout and tries those of each disturbance in the order of the
-    /// run's seed, until its time box ends. Prints how many were reached.
+    /// Enumerates the points of the callout. Tries those of each disturbance in the order of the run's seed, until its
+    /// time box ends. Prints how many were reached.
     ///
     /// # Panics
-    /// When the callout answers what it may not, when its repetition fails, or when anything is
-    /// left behind.
+    /// When the callout gives a wrong answer, a retry fails, or anything is left behind.
     pub fn run(&self, disturbances: &[Disturbance], points: &Points) {
         let before = Baseline::of(self.sandbox);
         let state = (self.prepare)();
@@ -198,7 +195,7 @@ impl<S> Disturbed<'_, S> {
         );
     }
 
-    /// What the disturbed callout itself answered.
+    /// Checks the answer of the disturbed callout itself.
     fn judge(
         &self,
         (point, harm): (&Point, Harm),
@@ -214,7 +211,7 @@ impl<S> Disturbed<'_, S> {
         );
         let patience = TIMEOUT * u64::from(patience());
         assert!(call.took.as_secs() < patience, "{when}: too long: {call}");
-        // Now and then the kernel has done the call all the same, and strace says so in the midst of the answer.
+        // Rarely the kernel carries out the call anyway, and strace reports that within the callout's output.
         if !traced.is_harmed() || call.to_string().contains("strace: Failed to tamper") {
             tally.missed += 1;
             return;

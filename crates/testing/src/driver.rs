@@ -10,8 +10,8 @@ use std::{
     time::Instant,
 };
 
-/// The executable that is tested: the one that was `built` with the test, or `FLEXVOL_EXECUTABLE` where
-/// the test was carried to another machine.
+/// Returns the path of the tested executable: `built` together with the test, or `FLEXVOL_EXECUTABLE` if the test was
+/// copied to another machine.
 #[must_use]
 pub fn executable(built: &str) -> PathBuf {
     env::var_os("FLEXVOL_EXECUTABLE").map_or_else(|| built.into(), PathBuf::from)
@@ -25,7 +25,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// `name` is `vendor/driver`; `executable` is where kubelet would find it.
+    /// Returns a driver with this name (`vendor/driver`) and the path at which kubelet would find it.
     #[must_use]
     pub fn new(name: &str, executable: PathBuf) -> Self {
         Driver {
@@ -34,20 +34,20 @@ impl Driver {
         }
     }
 
-    /// `vendor/driver`, as a persistent volume names it.
+    /// Returns `vendor/driver`, as a persistent volume names it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where kubelet finds the driver.
+    /// Returns the path at which kubelet finds the driver.
     #[must_use]
     pub fn executable(&self) -> &Path {
         &self.executable
     }
 
-    /// One callout: `/dev/null` as standard input, standard output and standard error as one
-    /// buffer, no environment, `/` as working directory.
+    /// Makes a callout as kubelet does: standard input is `/dev/null`, standard output and standard error are one
+    /// buffer, the environment is empty, the working directory is `/`.
     ///
     /// # Panics
     /// When the process cannot be started.
@@ -55,7 +55,7 @@ impl Driver {
         self.call_through::<&str, S>(&[], argv)
     }
 
-    /// The same in a mount namespace of its own, which a shell changes first.
+    /// Makes a callout in a mount namespace of its own, after the shell commands `changed` ran in it.
     ///
     /// # Panics
     /// When the shell cannot be started.
@@ -65,8 +65,7 @@ impl Driver {
         self.call_through(&through, argv)
     }
 
-    /// The same with the driver started by another program: `through` is that program and its
-    /// arguments, which the driver's own command line follows.
+    /// Makes a callout through another program: `through` is its command line, and the driver's one is appended.
     ///
     /// # Panics
     /// When the program cannot be started.
@@ -103,7 +102,7 @@ fn run(line: &[&OsStr]) -> io::Result<(Vec<u8>, Option<i32>, std::time::Duration
         .stderr(writer);
     let started = Instant::now();
     let mut child = command.spawn()?;
-    // The command holds the write end, without which the pipe ends with the driver.
+    // `command` holds the write end of the pipe; without it the pipe ends with the driver.
     drop(command);
     let mut output = Vec::new();
     reader.read_to_end(&mut output)?;

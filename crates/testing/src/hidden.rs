@@ -1,4 +1,4 @@
-//! Programs that are not there for a while.
+//! Temporarily hidden programs.
 
 use crate::isolation::{arena, is_isolated};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -10,21 +10,21 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Programs hidden from this process and its children until this is dropped: in their directories
-/// everything else is still there.
+/// Programs hidden from this process and its children until this is dropped. Other programs in their directories
+/// remain.
 ///
-/// In front of each directory that has one of them lies another, in memory, with links to the rest.
+/// Each directory that has one of them is covered by a mount in memory with links to the other programs.
 #[derive(Debug)]
 pub struct Hidden {
-    /// Where the hidden directories are mounted, and the directories in front of them.
+    /// Mount points of the hidden directories, and the directories that are covered.
     places: Vec<(TempDir, PathBuf)>,
 }
 
 impl Hidden {
-    /// Hides programs by name, wherever the system has them.
+    /// Hides programs by name, in all directories of the system.
     ///
     /// # Panics
-    /// When the process has no mount namespace of its own, or the kernel refuses a mount.
+    /// When the process has no mount namespace of its own, or a mount fails.
     #[must_use]
     pub fn tools(names: &[&str]) -> Self {
         assert!(
@@ -39,7 +39,7 @@ impl Hidden {
             "/usr/local/sbin",
             "/usr/local/bin",
         ];
-        // Where /bin is a link to /usr/bin they are one.
+        // /bin may be a link to /usr/bin.
         let directories: BTreeSet<_> = all
             .iter()
             .filter_map(|dir| fs::canonicalize(dir).ok())
@@ -73,7 +73,7 @@ impl Hidden {
             MsFlags::empty(),
             options,
         ) {
-            // The directory stays as it was.
+            // Leaves the directory unchanged.
             let _ = umount2(aside.path(), MntFlags::MNT_DETACH);
             panic!(
                 "mount something in front of {}: {error}",
@@ -94,7 +94,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         for (aside, directory) in self.places.drain(..).rev() {
-            // A program that runs still uses them; both go with its end.
+            // Running programs may still use both mounts, which then end with them.
             let uncovered = umount2(&directory, MntFlags::MNT_DETACH);
             let returned = umount2(aside.path(), MntFlags::MNT_DETACH);
             if let Err(error) = uncovered.and(returned) {

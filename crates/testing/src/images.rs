@@ -1,9 +1,7 @@
-//! Images that are not blank, and some that are: what a driver must never format, and what it
-//! must.
+//! Disk images: non-blank ones, which a driver must never format, and blank ones, which it must.
 //!
-//! A kind is made once, by the real tool or from the magic numbers that its format documents, and
-//! kept as the bytes that are not zero. Each [`Variant`] then damages, moves or hides them, and
-//! leaves at least one byte that is not zero.
+//! A non-blank image is made once, by the format's own tool or from its documented magic numbers, and kept as its
+//! non-zero bytes. Each [`Variant`] damages, moves or hides these, and leaves at least one non-zero byte.
 
 mod kinds;
 mod variants;
@@ -18,16 +16,16 @@ use std::{
     path::Path,
 };
 
-/// The bytes of an image that are not zero.
+/// Non-zero bytes of an image.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
-    /// The image's length in bytes.
+    /// Length of the image in bytes.
     pub size: u64,
-    /// Offset and bytes, in order, not overlapping, each with a byte that is not zero.
+    /// Offsets and bytes, sorted and disjoint, each with a non-zero byte.
     parts: Vec<(u64, Vec<u8>)>,
 }
 
-/// Parts are blocks of this, so that files of hundreds of mebibytes stay small.
+/// Block size of parts. It keeps images of hundreds of MiB small in memory.
 const PART: usize = 4096;
 
 impl Content {
@@ -38,7 +36,7 @@ impl Content {
         }
     }
 
-    /// Adds bytes in front of what was added before.
+    /// Adds bytes. Callers add them in ascending order.
     fn with(mut self, offset: u64, bytes: &[u8]) -> Self {
         assert!(
             offset + length(bytes) <= self.size,
@@ -48,7 +46,7 @@ impl Content {
         self
     }
 
-    /// Reads back what a tool wrote.
+    /// Reads an image that a tool wrote.
     fn of(path: &Path) -> Self {
         let file = File::open(path).expect("open the tool's image");
         let size = file.metadata().expect("size the tool's image").len();
@@ -73,7 +71,7 @@ impl Content {
         self.nonzero().next().is_none()
     }
 
-    /// The offsets and values of all bytes that are not zero, in order.
+    /// Returns the offsets and values of all non-zero bytes, in order.
     fn nonzero(&self) -> impl DoubleEndedIterator<Item = (u64, u8)> {
         self.parts.iter().flat_map(|(offset, bytes)| {
             (*offset..)
@@ -84,7 +82,7 @@ impl Content {
         })
     }
 
-    /// The image with each byte decided anew; bytes beyond `size` fall away.
+    /// Moves, changes or drops each byte. Bytes beyond `size` are dropped.
     fn map(&self, size: u64, decide: impl Fn(u64, u8) -> Option<(u64, u8)>) -> Self {
         let mut mapped = Content::new(size);
         for (offset, byte) in self.nonzero() {
@@ -99,10 +97,10 @@ impl Content {
         mapped
     }
 
-    /// Makes the file; `allocated` reserves all of its blocks first.
+    /// Writes the image to a new file; `allocated` allocates all of its blocks first.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn write(&self, path: &Path, allocated: bool) {
         let file = create(path, self.size);
         if allocated {
@@ -114,23 +112,23 @@ impl Content {
     }
 }
 
-/// How the zeros of a blank image came about.
+/// Origin of a blank image's zeros.
 #[derive(Clone, Copy, Debug)]
 pub enum Blank {
     /// A hole.
     Sparse,
-    /// Allocated and never written.
+    /// Allocated blocks that were never written.
     Allocated,
-    /// Written.
+    /// Written zeros.
     Written,
-    /// All three, one after the other.
+    /// A hole, written zeros and unwritten blocks, one after the other.
     Mixed,
-    /// Data was there and was punched out.
+    /// Data that was punched out.
     Punched,
 }
 
 impl Blank {
-    /// All of them.
+    /// All origins.
     pub const ALL: [Blank; 5] = [
         Blank::Sparse,
         Blank::Allocated,
@@ -139,10 +137,10 @@ impl Blank {
         Blank::Punched,
     ];
 
-    /// Makes such a file.
+    /// Creates a file of this kind.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When the file cannot be created.
     pub fn write(self, path: &Path, size: u64) {
         let file = create(path, size);
         let zeros = |from: u64, to: u64| fill(&file, from, to, 0);
@@ -164,7 +162,7 @@ impl Blank {
     }
 }
 
-/// As a pool keeps its images: new, and for nobody but root.
+/// Creates a file as a pool does: it must not exist, and only root may access it.
 fn create(path: &Path, size: u64) -> File {
     let file = File::options()
         .write(true)

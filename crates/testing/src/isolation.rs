@@ -1,4 +1,4 @@
-//! A place of its own for a test executable: nothing it mounts is seen elsewhere or survives it.
+//! Isolation of a test executable: its mounts are invisible to other processes and end with it.
 
 use crate::kernel;
 use nix::{
@@ -11,13 +11,13 @@ use std::{
     sync::OnceLock,
 };
 
-/// Where a node remembers which pools it has in directories.
+/// Records of directory pools that a node remembers.
 pub(crate) const MEMORY: &str = "/var/lib/flexvol/directories";
 
 static ARENA: OnceLock<PathBuf> = OnceLock::new();
 
-/// Where tests make their directories: a file system in memory that goes with the executable, or
-/// the system's temporary directory when nothing is separated.
+/// Returns the directory for the tests' directories: a file system in memory that ends with the executable, or the
+/// system's temporary directory if nothing is isolated.
 #[must_use]
 pub fn arena() -> PathBuf {
     ARENA.get().cloned().unwrap_or_else(env::temp_dir)
@@ -28,18 +28,18 @@ pub(crate) fn is_isolated() -> bool {
     ARENA.get().is_some()
 }
 
-/// Whether the debris of tests is to be kept for a look (`FLEXVOL_KEEP=1`).
+/// Whether to keep what tests leave behind, for inspection (`FLEXVOL_KEEP=1`).
 pub(crate) fn keep() -> bool {
     env::var_os("FLEXVOL_KEEP").is_some_and(|keep| keep == "1")
 }
 
-/// Gives the process a mount namespace of its own, with an empty `/run`, a file system in
-/// memory for the sandboxes and an empty memory of pools, so that even a killed run leaves no mount, no loop device and no
-/// file behind, and no installed driver is met. With `FLEXVOL_KEEP=1` nothing is separated.
+/// Isolates the process: it gets a mount namespace of its own with an empty `/run`, a file system in memory for
+/// sandboxes, and no remembered pools. So even a killed run leaves no mount, loop device or file behind, and an
+/// installed driver does not interfere. With `FLEXVOL_KEEP=1` nothing is isolated.
 ///
-/// With `FLEXVOL_KERNEL=older` the process also answers like an old kernel from here on.
+/// With `FLEXVOL_KERNEL=older` the kernel also appears as an old one to this process from now on.
 ///
-/// Must be called while the process has one thread; without root it does nothing.
+/// The process must have a single thread. Without root this does nothing.
 ///
 /// # Errors
 /// When the kernel refuses the namespace, a mount or the filter.
@@ -54,7 +54,7 @@ pub fn isolate() -> io::Result<()> {
         fs::create_dir(&arena)?;
         in_memory(&arena, MsFlags::empty(), "mode=0755")?;
         ARENA.get_or_init(|| arena);
-        // It would grow by every sandbox.
+        // Each sandbox adds a record there.
         fs::create_dir_all(MEMORY)?;
         in_memory(Path::new(MEMORY), MsFlags::MS_NOEXEC, "mode=0700")?;
     }
@@ -64,8 +64,8 @@ pub fn isolate() -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves the mount namespace of everybody else: what this thread and those it starts mount from
-/// here on is seen by nobody else, and is gone with the last of them.
+/// Enters a new mount namespace. Later mounts of this thread and of its children are invisible to other processes and
+/// end with the last of these threads.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -81,13 +81,13 @@ pub fn leave_mounts() -> io::Result<()> {
     )?)
 }
 
-/// Whether this run answers like an old kernel.
+/// Whether the kernel appears as an old one in this run.
 #[must_use]
 pub fn older_kernel() -> bool {
     env::var_os("FLEXVOL_KERNEL").is_some_and(|kernel| kernel == "older")
 }
 
-/// As systemd mounts `/run`: without devices and without set-user-id.
+/// Mounts a tmpfs with the flags that systemd uses for `/run`.
 fn in_memory(at: &Path, more: MsFlags, options: &str) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | more;
     Ok(mount(

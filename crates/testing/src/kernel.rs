@@ -1,5 +1,4 @@
-//! The calls that have no safe form: asking a loop device what backs it, and answering like an
-//! old kernel.
+//! System calls without a safe wrapper: queries of loop devices, and a filter that simulates an old kernel.
 #![allow(unsafe_code)]
 
 use libc::{
@@ -9,8 +8,8 @@ use libc::{
 use linux_raw_sys::loop_device::{LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_GET_STATUS64, loop_info64};
 use std::{fs::File, io, mem::offset_of, os::fd::AsRawFd};
 
-/// What backs a loop device: device and inode of the file, and whether the loop goes by itself
-/// with its last user (`LO_FLAGS_AUTOCLEAR`). `None` where nothing is bound.
+/// Returns device and inode of a loop device's backing file, and whether the loop device is released with its last user
+/// (`LO_FLAGS_AUTOCLEAR`). `None` if it is not bound.
 pub(crate) fn backing_file(device: &File) -> io::Result<Option<(u64, u64, bool)>> {
     const LO_FLAGS_AUTOCLEAR: u32 = 4;
     // SAFETY: loop_info64 is integers and arrays of integers, for which zeros are valid.
@@ -34,7 +33,7 @@ pub(crate) fn backing_file(device: &File) -> io::Result<Option<(u64, u64, bool)>
     }
 }
 
-/// Ends a loop device that a test left behind.
+/// Releases a loop device that a test left behind.
 pub(crate) fn clear(device: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open, and LOOP_CLR_FD takes no argument.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD.into()) } {
@@ -43,8 +42,8 @@ pub(crate) fn clear(device: &File) -> io::Result<()> {
     }
 }
 
-/// From here on this process and its children see a kernel older than 5.2: the calls that came
-/// later are unknown, and so is `LOOP_CONFIGURE`. It cannot be undone.
+/// Makes the kernel appear older than 5.2 to this process and its children: later system calls and `LOOP_CONFIGURE` are
+/// unknown. Irreversible.
 pub(crate) fn become_older() -> io::Result<()> {
     let unknown = [
         libc::SYS_fsopen,
@@ -64,7 +63,7 @@ pub(crate) fn become_older() -> io::Result<()> {
     }
     program.extend([
         skip_unless(narrow(libc::SYS_ioctl), 3),
-        // The low half of the second argument: the kernels this runs on are little-endian.
+        // The low half of the second argument: supported kernels are little-endian.
         load(offset_of!(libc::seccomp_data, args) + 8),
         skip_unless(LOOP_CONFIGURE, 1),
         refuse(libc::EINVAL),

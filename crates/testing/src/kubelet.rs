@@ -1,26 +1,26 @@
-//! The part of kubelet around a callout: its directories and its JSON.
+//! Kubelet's part of a callout: its directories and its JSON.
 
 use crate::{Call, Driver, Outcome, Sandbox};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt, path::PathBuf};
 
-/// A persistent volume as Kubernetes knows it: a name, and the options `provision` answered.
+/// A persistent volume as Kubernetes knows it: its name, and the options in the reply to `provision`.
 #[derive(Clone, Debug)]
 pub struct PersistentVolume {
     /// The name of the persistent volume.
     pub name: String,
-    /// `ext4`, `xfs` …
+    /// File system type: `ext4`, `xfs` …
     pub filesystem: &'static str,
-    /// The options of its FlexVolume source.
+    /// Options of its FlexVolume source.
     pub options: BTreeMap<String, String>,
 }
 
 impl PersistentVolume {
-    /// Has the driver make a volume for a claim in the namespace `default`.
+    /// Has the driver provision a volume for a claim in the namespace `default`.
     ///
     /// # Panics
-    /// When it does not.
+    /// When the driver fails.
     #[must_use]
     pub fn provision(driver: &Driver, name: &str, filesystem: &'static str, bytes: u64) -> Self {
         let call = driver
@@ -29,7 +29,7 @@ impl PersistentVolume {
         Self::from_reply(name, filesystem, &call)
     }
 
-    /// The volume a `provision` call answered.
+    /// Returns the volume in the reply to `provision`.
     ///
     /// # Panics
     /// When the reply has no options.
@@ -48,40 +48,40 @@ impl PersistentVolume {
         }
     }
 
-    /// The volume's handle.
+    /// Returns the volume's handle.
     ///
     /// # Panics
-    /// When it has none.
+    /// When there is none.
     #[must_use]
     pub fn handle(&self) -> &str {
         &self.options["handle"]
     }
 
-    /// What the volume is called on the node.
+    /// Returns the volume id.
     #[must_use]
     pub fn id(&self) -> String {
         volume_id(self.handle())
     }
 
-    /// The volume's file in the pool.
+    /// Returns the path of the volume's image in the pool.
     #[must_use]
     pub fn image(&self, sandbox: &Sandbox) -> PathBuf {
         sandbox.pool().join("volumes").join(self.id())
     }
 
-    /// The volume's root, where it is a directory: what pods get.
+    /// Returns the path of a directory volume's root, which pods get.
     #[must_use]
     pub fn root(&self, sandbox: &Sandbox) -> PathBuf {
         self.image(sandbox).join(self.id())
     }
 
-    /// The JSON argument of every callout but `mount`.
+    /// Returns the JSON argument of every callout but `mount`.
     #[must_use]
     pub fn json(&self, mode: &str) -> String {
         self.json_with(mode, &[])
     }
 
-    /// The JSON argument with more keys, as `mount` has them.
+    /// Returns the JSON argument with additional keys, as for `mount`.
     #[must_use]
     pub fn json_with(&self, mode: &str, more: &[(&str, &str)]) -> String {
         let built_in = [
@@ -102,7 +102,7 @@ impl PersistentVolume {
     }
 }
 
-/// What the volume with this handle is called on the node: `printf %s HANDLE | sha256sum | head -c 32`.
+/// Returns the volume id of a handle: `printf %s HANDLE | sha256sum | head -c 32`.
 #[must_use]
 pub fn volume_id(handle: &str) -> String {
     let digest = Sha256::digest(handle);
@@ -111,13 +111,13 @@ pub fn volume_id(handle: &str) -> String {
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The JSON argument of `provision`, for a claim in the namespace `default`.
+/// Returns the JSON argument of `provision`, for a claim in the namespace `default`.
 #[must_use]
 pub fn request(name: &str, bytes: u64) -> String {
     request_of(name, "", bytes)
 }
 
-/// The same for a class that says the file system, where it is not empty.
+/// Returns the same for a class with this file system type, unless it is empty.
 fn request_of(name: &str, filesystem: &str, bytes: u64) -> String {
     let bytes = bytes.to_string();
     let class = (!filesystem.is_empty()).then_some(("fsType", filesystem));
@@ -139,7 +139,7 @@ pub struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// A pod of this sandbox's node.
+    /// Returns a pod on this sandbox's node.
     #[must_use]
     pub fn new(
         sandbox: &Sandbox,
@@ -162,16 +162,16 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// The pod's directory for the volume.
+    /// Returns the pod's directory for the volume.
     #[must_use]
     pub fn dir(&self) -> &PathBuf {
         &self.dir
     }
 
-    /// The arguments of `mount`, with kubelet's directory made.
+    /// Creates the pod's directory as kubelet does, and returns the arguments of `mount`.
     ///
     /// # Panics
-    /// When the directory cannot be made.
+    /// When the directory cannot be created.
     #[must_use]
     pub fn mount_arguments(&self, mode: &str) -> Vec<String> {
         let mut builder = fs::DirBuilder::new();
@@ -190,21 +190,21 @@ impl<'a> Pod<'a> {
         ]
     }
 
-    /// `mount`, and as kubelet does it: without the directory after a failure.
+    /// Makes the callout `mount`. After a failure the directory is removed, as kubelet does.
     #[must_use]
     pub fn mount(&self, mode: &str) -> Call {
         let call = self.driver.call(&self.mount_arguments(mode));
         if call.outcome() != Outcome::Success {
-            // Kubelet ignores this too: a directory that is not empty stays.
+            // Kubelet ignores this error too: a directory that is not empty stays.
             let _ = fs::remove_dir(&self.dir);
         }
         call
     }
 
-    /// `unmount`, and the directory goes, which it does only if nothing is left in it.
+    /// Makes the callout `unmount` and removes the directory, which must be empty then.
     ///
     /// # Panics
-    /// When the driver answered Success and the directory cannot go.
+    /// When the driver succeeds and the directory cannot be removed.
     #[must_use]
     pub fn unmount(&self) -> Call {
         let call = self.driver.call(&["unmount".to_owned(), self.text()]);
@@ -214,7 +214,7 @@ impl<'a> Pod<'a> {
         call
     }
 
-    /// The arguments of `expandfs`, for a driver without attach.
+    /// Returns the arguments of `expandfs`, for a driver without attach.
     #[must_use]
     pub fn expand_arguments(&self, new: u64, old: u64) -> Vec<String> {
         let volume = self.volume.json("rw");
@@ -237,7 +237,7 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// A flat object as Kubernetes writes it: keys sorted, `<`, `>` and `&` escaped.
+/// Returns a flat JSON object as Kubernetes writes it: keys sorted, `<`, `>` and `&` escaped.
 ///
 /// # Panics
 /// Never.

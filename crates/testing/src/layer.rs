@@ -1,4 +1,4 @@
-//! One executable a test layer: named tests, counted points, and nothing skipped in silence.
+//! Test layers: one executable each, with named tests and counted points. Skipped tests are always reported.
 
 use crate::{
     Need,
@@ -18,37 +18,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Counts what a test checked, where one test checks many things of a kind.
+/// Counter of the checks in a test that makes many similar ones.
 #[derive(Debug, Default)]
 pub struct Points(AtomicU64);
 
 impl Points {
-    /// One more thing was checked.
+    /// Adds a number of checks.
     pub fn add(&self, points: u64) {
         self.0.fetch_add(points, Ordering::Relaxed);
     }
 
-    /// So many points of all there are were reached; prints that in the one form which
-    /// `scripts/test` shows again in its summary.
+    /// Adds `reached` points and prints them in the format that `scripts/test` repeats in its summary.
     pub fn report(&self, name: &str, reached: u64, all: usize, what: &str) {
         self.add(reached);
         println!("{name}: {reached} of {all} {what}, seed {}", budget().name);
     }
 }
 
-/// A test of a layer; `name` reads as the promise it checks. It fails by panicking.
+/// A test of a layer; `name` states the promise that it checks. It fails by panicking.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
     /// The promise.
     pub name: &'static str,
-    /// What the machine must have.
+    /// Requirements on the machine.
     pub needs: &'static [Need],
-    /// The check.
+    /// The function that checks it.
     pub run: fn(&Points),
 }
 
-/// The tests of a file as a list, `TESTS` unless it is called otherwise: a promise, what the machine must have where
-/// that is anything, and the function that checks it.
+/// Defines the list of a file's tests, `TESTS` by default. Each has a promise, optional requirements on the machine,
+/// and the function that checks it.
 ///
 /// ```
 /// use flexvol_testing::{Points, tests};
@@ -80,13 +79,13 @@ macro_rules! tests {
 
 type Check = dyn FnOnce(&Points) -> Result<(), String> + Send;
 
-/// A test of a layer that is made while the layer runs.
+/// A test of a layer that is created at run time.
 pub struct Case {
     /// The promise.
     pub name: String,
-    /// What the machine must have.
+    /// Requirements on the machine.
     pub needs: &'static [Need],
-    /// The check; an error is a failure, with its words.
+    /// The function that checks it; an error is the failure's message.
     pub run: Box<Check>,
 }
 
@@ -111,8 +110,7 @@ impl From<Test> for Case {
     }
 }
 
-/// Appends a line on a test to the file that `FLEXVOL_REPORT` names: `passed` or `FAILED`, seconds
-/// and name, with tabs between them.
+/// Appends a test's result to the file in `FLEXVOL_REPORT`: `passed` or `FAILED`, seconds, and name, separated by tabs.
 fn report(name: &str, passed: bool, took: Duration) {
     let Some(file) = env::var_os("FLEXVOL_REPORT") else {
         return;
@@ -124,23 +122,23 @@ fn report(name: &str, passed: bool, took: Duration) {
     written.expect("write the report");
 }
 
-/// A test that takes longer says how long.
+/// Minimum duration of a test that prints how long it took.
 const SLOW: Duration = Duration::from_secs(5);
 
 static POINTS: Points = Points(AtomicU64::new(0));
 
-/// Tests as cases.
+/// Converts tests to cases.
 #[must_use]
 pub fn cases(tests: &[&[Test]]) -> Vec<Case> {
     let all = tests.iter().copied().flatten().copied();
     all.map(Case::from).collect()
 }
 
-/// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
-/// a budget (`--seconds N --seed S --every-point`), and closes with one line: tests, points, seconds, and
-/// what could not be run here. As root the process first leaves everybody else's mount namespace.
+/// Runs the tests of a layer with the usual arguments (filter, `--list`, `--exact` …) and a budget
+/// (`--seconds N --seed S --every-point`). Ends with a summary line: tests, points, seconds, and skipped tests. As root
+/// the process enters a mount namespace of its own first.
 ///
-/// With `--needs` it only says of each test whether it needs `this`, `another` or a `fresh` machine.
+/// With `--needs` it only prints for each test whether it needs `this`, `another` or a `fresh` machine.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
     if env::args().nth(1).is_some_and(|first| first == "--needs") {
@@ -155,16 +153,16 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    // A program that one test starts has the descriptors of all others until it execs, and a mount
-    // or device that is held so is busy. Tests that want company start it themselves.
+    // A program started by one test inherits the descriptors of concurrent tests until it execs, which keeps their
+    // mounts and devices busy. Tests that want concurrency start it themselves.
     run_cases(layer, cases(tests), 1)
 }
 
-/// Why a test is not run, or fails at once.
+/// Consequence of a missing requirement.
 enum Lack {
-    /// It fails.
+    /// The test fails.
     Failure(String),
-    /// It is listed as not run.
+    /// The test is reported as not run.
     NotRun(String),
 }
 
@@ -193,8 +191,7 @@ fn lack(needs: &[Need]) -> Option<Lack> {
     }
 }
 
-/// Runs the cases of one layer, `at_once` of them unless the arguments say otherwise, and closes as
-/// [`run_layer`] does.
+/// Runs the cases of a layer, `at_once` in parallel unless the arguments say otherwise. Ends as [`run_layer`] does.
 #[must_use]
 pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
     let mut arguments = Arguments::from_iter(take_arguments());
@@ -215,7 +212,7 @@ pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
     let mut skipped: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut trials = Vec::new();
     let mut names = HashSet::new();
-    // Those that stand together take as long as one another.
+    // Each share takes every n-th case, because adjacent cases take similar time.
     for case in cases.into_iter().skip(share - 1).step_by(of) {
         let name = case.name;
         assert!(names.insert(name.clone()), "{name:?} is listed twice");

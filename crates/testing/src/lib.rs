@@ -1,5 +1,5 @@
-//! What the tests share: layers, sandboxes with guards, the driver called as kubelet calls it,
-//! baselines, and the harness that kills callouts and lets their system calls fail.
+//! Shared code of the tests: layers, sandboxes, calls of the driver as kubelet makes them, baselines, and the harness
+//! that kills callouts and makes their system calls fail.
 
 #![allow(clippy::print_stdout, reason = "a test runner prints its report")]
 

@@ -1,4 +1,4 @@
-//! The tests' own view of mounts and loop devices: none of it is the driver's code.
+//! The tests' own view of mounts and loop devices, independent of the driver's code.
 
 use crate::kernel;
 use std::{
@@ -8,32 +8,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One line of `/proc/self/mountinfo`, as far as tests care.
+/// One line of `/proc/self/mountinfo`: the fields that tests need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// `major:minor` of the file system.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
-    /// Whether this mount is read-only, whatever its file system is.
+    /// Whether this mount is read-only, regardless of its file system.
     pub read_only: bool,
-    /// The kind of file system.
+    /// Type of the file system.
     pub filesystem: String,
 }
 
-/// What lies under a loop device.
+/// Backing file of a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Backing {
-    /// The inode of the image.
+    /// Inode of the image.
     pub inode: u64,
-    /// Whether the loop goes with its last user.
+    /// Whether the loop device is released with its last user.
     pub autoclear: bool,
 }
 
-/// Everything mounted at or below `root` in this process's mount namespace, oldest first.
+/// Returns the mounts at or below `root` in this process' mount namespace, oldest first.
 ///
 /// # Panics
-/// When the kernel's table cannot be read.
+/// When the mount table is unreadable.
 #[must_use]
 pub fn below(root: &Path) -> Vec<Mounted> {
     let table = fs::read("/proc/self/mountinfo").expect("read mountinfo");
@@ -42,11 +42,10 @@ pub fn below(root: &Path) -> Vec<Mounted> {
     mounted
 }
 
-/// Everything in a table of mounts as the kernel writes it, oldest first. What strangers have mounted
-/// may be called as they like: a type that is no text is read all the same.
+/// Parses a mount table, oldest mount first. Other users' file system types may not be UTF-8.
 ///
 /// # Panics
-/// When it is none.
+/// When a line is malformed.
 #[must_use]
 pub fn mounts_in(table: &[u8]) -> Vec<Mounted> {
     let lines = table.split(|&byte| byte == b'\n');
@@ -56,7 +55,7 @@ pub fn mounts_in(table: &[u8]) -> Vec<Mounted> {
         .collect()
 }
 
-/// What lies under each loop device whose image is on the file system with this device number.
+/// Returns the backing files, on the file system with this device number, of all loop devices.
 ///
 /// # Panics
 /// When the loop devices cannot be listed.
@@ -66,7 +65,7 @@ pub fn loops_of(device: u64) -> Vec<Backing> {
     loops.map(|(_, backing)| backing).collect()
 }
 
-/// The loop devices whose image lies on the file system with this device number.
+/// Returns the loop devices whose backing file is on the file system with this device number.
 ///
 /// # Panics
 /// When the loop devices cannot be listed.
@@ -77,7 +76,7 @@ pub(crate) fn loops_on(device: u64) -> Vec<(File, Backing)> {
         if !entry.path().join("loop").exists() {
             continue;
         }
-        // A loop may go between the listing and the question.
+        // A loop device may be released between the listing and the query.
         match question(&entry.file_name().to_string_lossy()) {
             Ok(Some((file, on, backing))) if on == device => loops.push((file, backing)),
             _ => {}
@@ -112,7 +111,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     })
 }
 
-/// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
+/// Undoes the kernel's escapes: it writes space, tab, newline and backslash as `\` and three octal digits.
 fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = text;

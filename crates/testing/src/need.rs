@@ -1,4 +1,4 @@
-//! What a test cannot do without.
+//! Requirements of tests.
 
 use crate::{isolation::arena, service_manager};
 use std::{
@@ -10,33 +10,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a test cannot do without.
+/// A requirement of a test.
 ///
-/// A program that is missing is a failure under `CI=true`; elsewhere the test is listed as not run.
-/// What only another machine has is never a failure here, because the layer `vm` runs the test in a
-/// machine that has it all; in there everything is strict.
+/// A missing program is a failure under `CI=true`; otherwise the test is reported as not run. A requirement that only
+/// another machine can meet is never a failure here, because the layer `vm` runs the test in a virtual machine that
+/// meets all of them; there, everything missing is a failure.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
     /// Effective user 0.
     Root,
-    /// A program in one of the system's directories, and the Debian package that has it.
+    /// A program in one of the system's directories, and its Debian package.
     Tool(&'static str, &'static str),
     /// Device-mapper in the kernel.
     DeviceMapper,
-    /// Disks to overwrite: [`disks`].
+    /// Disks that may be overwritten: [`disks`].
     Disks,
-    /// The kernel can mount this kind of file system.
+    /// A kernel that supports this type of file system.
     Filesystem(&'static str),
-    /// The kernel limits projects on this kind of file system: `ext4` or `xfs`.
+    /// A kernel that supports project quotas on this type of file system: `ext4` or `xfs`.
     ProjectQuota(&'static str),
-    /// A systemd that may have the machine's control groups: [`ServiceManager`](crate::ServiceManager).
+    /// A systemd that may take over the machine's control groups: [`ServiceManager`](crate::ServiceManager).
     Systemd,
     /// `CAP_SYS_RESOURCE`, without which a mounted ext4 cannot be grown.
     SysResource,
 }
 
-/// What tests need that start virtual machines and look at what they leave; `scripts/lab vm` installs
-/// it.
+/// Requirements of tests that start virtual machines and inspect their disks. `scripts/lab vm` installs the programs.
 pub const VIRTUAL_MACHINE: &[Need] = &[
     Need::Root,
     Need::Tool("qemu-system-x86_64", "qemu-system-x86"),
@@ -50,13 +49,13 @@ pub const VIRTUAL_MACHINE: &[Need] = &[
 ];
 
 impl Need {
-    /// Whether it is of the machine, not something that can be installed.
+    /// Whether the machine itself must have it; it cannot be installed.
     pub(crate) fn is_of_the_machine(self) -> bool {
         !matches!(self, Need::Root | Need::Tool(..))
     }
 
-    /// Whether the test is for the virtual machine: what is of the machine is had there for certain,
-    /// and a file system that this kernel has is tried here.
+    /// Whether the test needs the virtual machine, which meets every requirement. A file system that this kernel
+    /// supports is tested here.
     pub(crate) fn wants_another(&self) -> bool {
         match *self {
             Need::Filesystem(kind) => !kernel_has(kind),
@@ -64,15 +63,15 @@ impl Need {
         }
     }
 
-    /// Whether the test may leave the machine other than it was: disks, devices, processes.
+    /// Whether the test may change the machine permanently: disks, devices, processes.
     pub(crate) fn wants_fresh(&self) -> bool {
         matches!(self, Need::Disks | Need::DeviceMapper | Need::Systemd)
     }
 
-    /// What this machine lacks, in words that follow "no".
+    /// Returns the description of what is missing on this machine, to follow "no".
     ///
     /// # Panics
-    /// When a look at the machine fails.
+    /// When the machine cannot be examined.
     #[must_use]
     pub fn missing(self) -> Option<String> {
         let lacking = |there: bool, what: String| (!there).then_some(what);
@@ -91,7 +90,7 @@ impl Need {
             Need::Disks => lacking(in_virtual_machine(), "disks to overwrite".to_owned()),
             Need::Filesystem(kind) => lacking(kernel_has(kind), format!("{kind} in the kernel")),
             Need::ProjectQuota(kind) => {
-                // Trying takes seconds in there, and a pool that has none fails by itself.
+                // Testing that takes seconds in the virtual machine, and a pool without quotas fails by itself.
                 let has = in_virtual_machine() || limits_projects(kind);
                 lacking(has, format!("project quotas on {kind}"))
             }
@@ -104,23 +103,23 @@ impl Need {
     }
 }
 
-/// Whether this is the virtual machine of the lab.
+/// Whether this is the lab's virtual machine.
 #[must_use]
 pub fn in_virtual_machine() -> bool {
     env::var_os("FLEXVOL_VM").is_some_and(|vm| vm == "1")
 }
 
-/// By how much deadlines of tests are longer than on an idle machine: this one runs other layers at the
-/// same time, and the virtual machine translates every instruction.
+/// Returns the factor for deadlines, relative to an idle machine. Other layers run at the same time, and the virtual
+/// machine emulates every instruction.
 #[must_use]
 pub fn patience() -> u32 {
     if in_virtual_machine() { 20 } else { 5 }
 }
 
-/// Waits until it is so, and fails if it is not so `within` this time, which [`patience`] makes longer.
+/// Waits until a condition holds, at most `within` times [`patience`].
 ///
 /// # Panics
-/// When it never was.
+/// When it did not hold in time.
 #[track_caller]
 pub fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + within * patience();
@@ -130,7 +129,7 @@ pub fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool)
     }
 }
 
-/// The disks of the virtual machine, blank at the start of a test that needs them.
+/// Returns the disks of the virtual machine. They are blank when a test that needs them starts.
 #[must_use]
 pub fn disks() -> [PathBuf; 4] {
     ["vda", "vdb", "vdc", "vdd"].map(|name| Path::new("/dev").join(name))
@@ -159,7 +158,7 @@ pub fn has_sys_resource() -> bool {
     bits.is_some_and(|bits| bits >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
-/// Asks the kernel once: the option is accepted and ignored by some that cannot.
+/// Tests once whether quotas work: some kernels accept the mount option and ignore it.
 fn limits_projects(kind: &'static str) -> bool {
     static EXT4: OnceLock<bool> = OnceLock::new();
     static XFS: OnceLock<bool> = OnceLock::new();

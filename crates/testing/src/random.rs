@@ -1,17 +1,17 @@
-//! Choices that a seed repeats.
+//! Reproducible random choices.
 
 /// A generator of choices (SplitMix64): the same seed makes the same choices.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of one seed.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is at least 1.
+    /// Returns a number below `limit`, which must be at least 1.
     ///
     /// # Panics
     /// When `limit` is 0.
@@ -29,7 +29,7 @@ impl Random {
         usize::try_from(self.bits() % limit).expect("below a usize")
     }
 
-    /// Puts `items` into an order of the seed's choosing.
+    /// Shuffles `items`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,26 +1,26 @@
-//! Calls that a real Kubernetes made, as recordings have them.
+//! Recorded callouts of a real Kubernetes.
 
 use serde_json::Value;
 
-/// One line of a recording: who called what, with which kinds of arguments.
+/// One line of a recording: the caller, the callout, and the kinds of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The program.
+    /// Name of the calling program.
     pub caller: String,
-    /// The driver's name without its vendor.
+    /// Name of the driver without its vendor.
     pub driver: String,
     /// The first argument.
     pub callout: String,
-    /// The kinds of the others, in the words of flex-spec.md: `DIR`, `DEVICE`, `JSON` … A
-    /// directory is told with whose it is, JSON with its keys.
+    /// Kinds of the other arguments, in the words of flex-spec.md: `DIR`, `DEVICE`, `JSON` … A directory is given with
+    /// its owner, JSON with its keys.
     pub layout: Vec<String>,
 }
 
 impl Recorded {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Panics
-    /// When it is none.
+    /// When the line is malformed.
     #[must_use]
     pub fn of(line: &Value) -> Self {
         let text = |key: &str| line[key].as_str().expect("a text").to_owned();
@@ -32,7 +32,7 @@ impl Recorded {
             .collect();
         let caller = text("caller");
         Recorded {
-            // The kernel keeps fifteen characters of a program's name.
+            // The kernel truncates a program's name to fifteen characters.
             caller: if "kube-controller-manager".starts_with(&caller) {
                 "kube-controller-manager".to_owned()
             } else {
@@ -47,7 +47,7 @@ impl Recorded {
 
 fn kind(argument: &str) -> String {
     if let Ok(Value::Object(object)) = serde_json::from_str(argument) {
-        // What the volume's author wrote says nothing about the caller.
+        // Options that the volume's author chose say nothing about the caller.
         let keys = object.keys().filter(|key| key.contains('/'));
         let keys: Vec<_> = keys
             .map(|key| key.trim_start_matches("kubernetes.io/"))

@@ -1,19 +1,19 @@
-//! What a driver answered, read the way Kubernetes reads it.
+//! A driver's answer, interpreted as Kubernetes does.
 
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How the caller takes an answer (`handleCmdResponse` in `pkg/volume/flexvolume/driver-call.go`).
+/// The caller's interpretation of an answer (`handleCmdResponse` in `pkg/volume/flexvolume/driver-call.go`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// `Success` with exit code 0.
     Success,
-    /// `Not supported`, with any exit code: remembered for the whole driver.
+    /// `Not supported`, with any exit code. The caller remembers it for the whole driver.
     NotSupported,
     /// Any other status.
     Failure,
-    /// No answer at all: what was printed is not one JSON object of the right types, or a
-    /// `Success` came with another exit code. The text says which.
+    /// No valid answer: the output is not one JSON object with the right types, or `Success` came with another exit
+    /// code. The text says which.
     Broken(String),
 }
 
@@ -26,16 +26,16 @@ pub struct Call {
     pub output: Vec<u8>,
     /// The exit code; `None` after a signal.
     pub exit: Option<i32>,
-    /// From exec to the end of the process.
+    /// Time from exec to the end of the process.
     pub took: Duration,
 }
 
 impl Call {
-    /// The object that was printed, with lower-case keys: Go's decoder ignores their case. Where
-    /// a key stands twice the last one wins.
+    /// Returns the printed object with lower-case keys, as Go's decoder ignores their case. The last of duplicate keys
+    /// wins.
     ///
     /// # Errors
-    /// What the caller would have said about the output.
+    /// The caller's error about the output.
     pub fn object(&self) -> Result<Map<String, Value>, String> {
         let value: Value = serde_json::from_slice(&self.output).map_err(|e| e.to_string())?;
         let Value::Object(object) = value else {
@@ -62,7 +62,7 @@ impl Call {
         Ok(object)
     }
 
-    /// How the caller takes it.
+    /// Returns the caller's interpretation of the answer.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let object = match self.object() {
@@ -77,7 +77,7 @@ impl Call {
         }
     }
 
-    /// A text of the reply; empty where it has none of that name.
+    /// Returns a text in the reply, or an empty one if the key is missing.
     #[must_use]
     pub fn text(&self, key: &str) -> String {
         let object = self.object().unwrap_or_default();
@@ -85,15 +85,15 @@ impl Call {
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// The call, if it succeeded; otherwise the test fails.
+    /// Returns the call if it succeeded. Otherwise the test fails.
     #[track_caller]
     pub fn success(self) -> Self {
         assert_eq!(self.outcome(), Outcome::Success, "{self}");
         self
     }
 
-    /// The message, if the call failed as every failure should: one line of JSON, nothing else
-    /// printed, a message and its class. Otherwise the test fails.
+    /// Returns the message of a well-formed failure: one line of JSON, no other output, a message and its class.
+    /// Otherwise the test fails.
     #[track_caller]
     pub fn failure(&self) -> String {
         assert_eq!(self.outcome(), Outcome::Failure, "{self}");

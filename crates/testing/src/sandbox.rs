@@ -1,5 +1,5 @@
-//! A node of its own for one test: a pool on its own small file system, a plugin directory and a
-//! kubelet root, all undone at the end, also after a panic.
+//! Sandboxes: a node of its own for one test, with a pool on its own small file system, a plugin directory and a
+//! kubelet root. Everything is undone at the end, also after a panic.
 
 use crate::{
     Backing, Driver,
@@ -24,11 +24,11 @@ use tempfile::TempDir;
 /// The file system that holds a sandbox's pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolFilesystem {
-    /// `ext4`, `xfs` or `btrfs`.
+    /// Type: `ext4`, `xfs` or `btrfs`.
     pub kind: &'static str,
-    /// Its size in MiB; nothing is allocated for it.
+    /// Size in MiB; nothing is allocated.
     pub mebibytes: u64,
-    /// It limits what directories take.
+    /// Whether quotas for directories are enabled.
     pub quotas: bool,
 }
 
@@ -42,20 +42,20 @@ impl Default for PoolFilesystem {
     }
 }
 
-/// One test's node. Needs root.
+/// The node of one test. Needs root.
 #[derive(Debug)]
 pub struct Sandbox {
     root: Option<TempDir>,
     executable: PathBuf,
-    /// Device number of the pool's file system, as `stat` and the loop driver write it.
+    /// Device number of the pool's file system, encoded as in `stat` and in the loop driver.
     pool_device: u64,
     filesystem: PoolFilesystem,
-    /// Every volume that was ever seen in the pool, by its id.
+    /// Ids of all volumes ever seen in the pool.
     volumes: Mutex<BTreeSet<String>>,
 }
 
 impl Sandbox {
-    /// A sandbox for drivers that are copies of `executable`, with an empty pool on ext4.
+    /// Creates a sandbox for drivers that are copies of `executable`, with an empty pool on ext4.
     ///
     /// # Panics
     /// When the machine cannot provide it.
@@ -64,7 +64,7 @@ impl Sandbox {
         Self::with_pool_on(executable, PoolFilesystem::default())
     }
 
-    /// The same with the pool on a file system of the test's choice.
+    /// Creates a sandbox with a pool on this file system.
     ///
     /// # Panics
     /// When the machine cannot provide it.
@@ -115,18 +115,18 @@ impl Sandbox {
         sandbox
     }
 
-    /// Makes a directory a pool, as an administrator does, and the directory if there is none.
+    /// Makes a directory a pool, as an administrator does. Creates the directory if needed.
     ///
     /// # Panics
-    /// When the driver's executable refuses.
+    /// When the driver's executable fails.
     pub fn make_pool(&self, path: &Path) {
         fs::create_dir_all(path).expect("make the pool's directory");
         let mut init = Command::new(&self.executable);
         run(init.args(["pool", "init"]).arg(path));
     }
 
-    /// Whether what was taken on the pool's disk is free again as soon as it is given back: lists of
-    /// quotas stay as long as they were, and Btrfs takes its time.
+    /// Whether freed space of the pool's disk is available again at once. Quota files never shrink, and Btrfs frees
+    /// space later.
     pub(crate) fn returns_space(&self) -> bool {
         !self.filesystem.quotas && self.filesystem.kind != "btrfs"
     }
@@ -140,23 +140,22 @@ impl Sandbox {
         self.pool_device = found.dev();
     }
 
-    /// Puts a disk with a pool into the place of the one there is, for good: this image of a file system of
-    /// the same kind.
+    /// Replaces the pool's disk permanently by an image, or a disk, with a pool on the same type of file system.
     ///
     /// # Panics
-    /// When something still uses the old one, or the new one cannot be mounted.
+    /// When the old disk is in use, or the new one cannot be mounted.
     pub fn change_disk(&mut self, image: &Path) {
         umount2(&self.disk(), MntFlags::UMOUNT_NOFOLLOW).expect("unmount the pool's disk");
-        // A loop device on a disk that fails would lose what that never wrote, and not tell.
+        // A loop device on top of a failing disk would lose data that the disk never wrote, without an error.
         let is_disk = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
         self.mount_disk(image, if is_disk { "rw" } else { "loop" });
         self.forget_pools();
     }
 
-    /// Has the node forget which pools it has in this sandbox, as if none had been used yet.
+    /// Makes the node forget the pools it remembers in this sandbox.
     ///
     /// # Panics
-    /// When that cannot be changed.
+    /// When a record cannot be removed.
     pub fn forget_pools(&self) {
         let own = self.root().file_name().expect("a name").to_string_lossy();
         for record in fs::read_dir(MEMORY).into_iter().flatten().flatten() {
@@ -166,7 +165,7 @@ impl Sandbox {
         }
     }
 
-    /// The sandbox's own directory.
+    /// Returns the sandbox's root directory.
     ///
     /// # Panics
     /// Never while the sandbox lives.
@@ -175,41 +174,41 @@ impl Sandbox {
         self.root.as_ref().expect("a living sandbox").path()
     }
 
-    /// Where the pool's file system is mounted: the data disk of the node.
+    /// Returns the mount point of the pool's file system, the node's data disk.
     #[must_use]
     pub fn disk(&self) -> PathBuf {
         self.path("disk")
     }
 
-    /// The pool, a directory on [`Sandbox::disk`].
+    /// Returns the pool, a directory on [`Sandbox::disk`].
     #[must_use]
     pub fn pool(&self) -> PathBuf {
         self.disk().join("pool")
     }
 
-    /// Where kubelet looks for drivers.
+    /// Returns kubelet's plugin directory.
     #[must_use]
     pub fn plugins(&self) -> PathBuf {
         self.path("plugins")
     }
 
-    /// Kubelet's root directory.
+    /// Returns kubelet's root directory.
     #[must_use]
     pub fn kubelet_root(&self) -> PathBuf {
         self.path("kubelet")
     }
 
-    /// A path of the test's own.
+    /// Returns a path for the test's own use.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
-    /// Installs a driver named `vendor/driver` on this sandbox's pool. `more` goes into the
-    /// configuration after the backend: driver settings first, then settings of the pool.
+    /// Installs a driver named `vendor/driver` for this sandbox's pool. `more_of_the_pool` is appended to the
+    /// configuration of the pool.
     ///
     /// # Panics
-    /// When it cannot be installed.
+    /// When the installation fails.
     #[must_use]
     pub fn install(&self, name: &str, attach: bool, more_of_the_pool: &str) -> Driver {
         let pool = self.pool();
@@ -219,10 +218,10 @@ impl Sandbox {
         self.install_with(name, &text)
     }
 
-    /// Installs a driver with a whole configuration of the test's own.
+    /// Installs a driver with a complete configuration.
     ///
     /// # Panics
-    /// When it cannot be installed.
+    /// When the installation fails.
     #[must_use]
     pub fn install_with(&self, name: &str, configuration: &str) -> Driver {
         let config = self.path("config.toml");
@@ -242,7 +241,7 @@ impl Sandbox {
         Driver::new(name, executable)
     }
 
-    /// What lies under each loop device whose image is on the pool's disk.
+    /// Returns the backing files, on the pool's disk, of all loop devices.
     ///
     /// # Panics
     /// When the loop devices cannot be listed.
@@ -251,11 +250,10 @@ impl Sandbox {
         mounts::loops_of(self.pool_device)
     }
 
-    /// Lets somebody else's file take what the pool's disk has free, but for `leave` bytes, and
-    /// returns that file.
+    /// Fills the pool's disk except for `leave` bytes with another user's file, and returns that file.
     ///
     /// # Panics
-    /// When less than that is free, or the file cannot be made.
+    /// When there is less free space, or the file cannot be created.
     #[must_use]
     pub fn fill_disk(&self, leave: u64) -> PathBuf {
         let space = statvfs(&self.disk()).expect("ask for the disk's space");
@@ -268,7 +266,7 @@ impl Sandbox {
         filler
     }
 
-    /// Adds volumes that are in the pool now; returns all that ever were.
+    /// Adds the volumes that are in the pool now; returns all that ever were.
     pub(crate) fn remember(&self, now: BTreeSet<String>) -> BTreeSet<String> {
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         volumes.extend(now);
@@ -284,7 +282,7 @@ impl Sandbox {
             println!("kept: {}", root.keep().display());
             return;
         }
-        // The pool's disk is the first mount and goes last, after the loops that lie on it.
+        // The pool's disk is the first mount. It is unmounted last, after the loop devices on it are released.
         let mut mounted = mounts::below(root.path());
         let disk = (!mounted.is_empty()).then(|| mounted.remove(0));
         for mount in mounted.iter().rev() {
@@ -292,7 +290,7 @@ impl Sandbox {
         }
         for (device, backing) in mounts::loops_on(self.pool_device) {
             if !backing.autoclear {
-                // One that is busy keeps the disk busy, which is reported below.
+                // A busy loop device keeps the disk busy, which is reported below.
                 let _ = kernel::clear(&device);
             }
         }
@@ -320,7 +318,7 @@ fn unmount(point: &Path) {
     }
 }
 
-/// Runs a program the sandbox needs, and fails the test with its words if it fails.
+/// Runs a program. If it fails, the test fails with its output.
 fn run(command: &mut Command) {
     let output = command
         .stdin(Stdio::null())

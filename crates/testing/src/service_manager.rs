@@ -1,5 +1,5 @@
-//! systemd, as the first process of a process namespace: it has units, scopes and control groups as
-//! on a node, and starts nothing by itself.
+//! systemd as the first process of a PID namespace. It has units, scopes and control groups as on a node, and starts no
+//! service by itself.
 
 use crate::patience;
 use std::{
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where Debian has it (package systemd).
+/// Path of systemd in Debian (package systemd).
 pub(crate) const PROGRAM: &str = "/usr/lib/systemd/systemd";
 
-/// What it starts: nothing. Without generators it is ready in seconds also in the virtual machine.
+/// Starts systemd with an empty target. Without generators it is ready in seconds even in the virtual machine.
 const SCRIPT: &str = "
     set -e
     mkdir -p /run/systemd/system
@@ -23,7 +23,7 @@ const SCRIPT: &str = "
     exec env -i container=test PATH=/usr/sbin:/usr/bin /usr/lib/systemd/systemd \\
         --unit=nothing.target --log-target=console --show-status=0";
 
-/// A manager that runs. It and all that it started end when this is dropped.
+/// A running service manager. It and all processes it started end when this is dropped.
 #[derive(Debug)]
 pub struct ServiceManager {
     unshare: Child,
@@ -31,11 +31,11 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Starts it in mount and process namespaces of its own, on this process's files. It is to be
-    /// used in the virtual machine only: it takes the machine's control groups.
+    /// Starts systemd in mount and PID namespaces of its own, on this process' files. Use it only in the virtual
+    /// machine, because it takes over the machine's control groups.
     ///
     /// # Panics
-    /// When it is not ready in time.
+    /// When systemd is not ready in time.
     #[must_use]
     pub fn start() -> Self {
         fs::write("/etc/machine-id", "0123456789abcdef0123456789abcdef\n")
@@ -77,14 +77,14 @@ impl ServiceManager {
         }
     }
 
-    /// A file as its units see it.
+    /// Returns the path of a file in the units' mount namespace.
     #[must_use]
     pub fn path(&self, file: &Path) -> PathBuf {
         let root = Path::new("/proc").join(self.first.to_string()).join("root");
         root.join(file.strip_prefix("/").unwrap_or(file))
     }
 
-    /// A program beside the units: it sees their processes and mounts.
+    /// Returns a command that runs in the units' mount and PID namespaces.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -93,10 +93,10 @@ impl ServiceManager {
         command
     }
 
-    /// Starts a service whose main process is this command.
+    /// Starts a service with this command as its main process.
     ///
     /// # Panics
-    /// When the manager refuses.
+    /// When systemd refuses.
     pub fn start_unit(&self, unit: &str, line: &[&str]) {
         let mut command = self.command("systemd-run");
         command.args(["--quiet", "--collect", "--property=DefaultDependencies=no"]);
@@ -104,10 +104,10 @@ impl ServiceManager {
         succeeded(&command.output().expect("start systemd-run"));
     }
 
-    /// Stops a service, as a restart of it does first: every process of the unit is ended.
+    /// Stops a service, as its restart does first: ends all processes of the unit.
     ///
     /// # Panics
-    /// When the manager refuses.
+    /// When systemd refuses.
     pub fn stop_unit(&self, unit: &str) {
         let output = self.command("systemctl").args(["stop", unit]).output();
         succeeded(&output.expect("start systemctl"));
@@ -120,7 +120,7 @@ fn succeeded(output: &Output) {
 
 impl Drop for ServiceManager {
     fn drop(&mut self) {
-        // With it the kernel ends all of the process namespace.
+        // Then the kernel ends all processes of the PID namespace.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
     }

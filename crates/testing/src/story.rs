@@ -1,20 +1,19 @@
-//! A story that is told to an API server, request by request, and what it answers: so that a real one
-//! and its double can be compared.
+//! Stories: sequences of requests to an API server and its answers, so that a real API server and its double can be
+//! compared.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What the API server said to each request of a story.
+/// Sends the requests of a story to an API server and returns the answers.
 ///
-/// A story has a line of JSON a request: `what` it shows, `method`, `path` and perhaps `body`. With
-/// `keep` the answer is kept under a name; later requests have `{name/pointer}` where they say what
-/// was answered, such as a version.
+/// A story has one line of JSON for each request: `what` it shows, `method`, `path` and optionally `body`. With `keep`
+/// the answer is kept under a name; `{name/pointer}` in later requests is replaced by a value of that answer, such as a
+/// resource version.
 ///
-/// `curl` runs that program with these arguments and returns what it wrote; `server` is where requests
-/// go, and `token` who makes them.
+/// `curl` runs curl with these arguments and returns its output; `server` is the URL, `token` the client's credential.
 ///
 /// # Panics
-/// When the story is none, or an answer is no JSON.
+/// When the story or an answer is malformed.
 #[must_use]
 pub fn tell(
     story: &str,
@@ -57,7 +56,7 @@ pub fn tell(
             kept.insert(name.to_owned(), body);
         }
         let code: u16 = code.trim().parse().expect("a code");
-        // A watch answers an object a line; that a path is none is not told in JSON.
+        // A watch answers with one object a line. The answer for an unknown path is not JSON.
         let all: Vec<Value> = serde_json::Deserializer::from_str(body)
             .into_iter()
             .map_while(Result::ok)
@@ -69,7 +68,7 @@ pub fn tell(
     lines
 }
 
-/// Puts what was answered earlier where a text says so.
+/// Replaces the placeholders in a text by values of earlier answers.
 fn filled(text: &str, kept: &BTreeMap<String, Value>) -> String {
     let mut text = text.to_owned();
     for (name, answer) in kept {
@@ -86,7 +85,7 @@ fn filled(text: &str, kept: &BTreeMap<String, Value>) -> String {
     text
 }
 
-/// Names for what is different in every run, in the order of appearance.
+/// Numbers values that differ in every run, in the order of their appearance.
 #[derive(Default)]
 struct Same(BTreeMap<(&'static str, String), usize>);
 
@@ -100,7 +99,7 @@ impl Same {
         json!(format!("{what} {}", known.or_insert(of_this + 1)))
     }
 
-    /// What of an answer says how the API server works.
+    /// Reduces an answer to what shows the API server's behaviour.
     fn essence(&mut self, answer: &Value) -> Value {
         let mut essence = Map::new();
         for key in [
@@ -116,7 +115,7 @@ impl Same {
             essence.insert(key.to_owned(), answer[key].clone());
         }
         match answer["kind"].as_str() {
-            // Its words differ from release to release, and of a success it has none.
+            // The message differs between releases, and a success has none.
             Some("Status") => {
                 essence.insert("details".to_owned(), Value::Null);
             }
@@ -149,7 +148,7 @@ impl Same {
                         "version": self.name("version", &meta["resourceVersion"]),
                     }),
                 );
-                // A time.
+                // A timestamp.
                 if let Some(Value::Object(status)) = essence.get_mut("status") {
                     status.remove("lastPhaseTransitionTime");
                 }

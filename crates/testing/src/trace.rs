@@ -1,15 +1,15 @@
-//! The system calls of a callout, as strace sees them, and what is done to one of them.
+//! System calls of a callout, traced with strace, and faults injected into one of them.
 
 use crate::{Call, Driver, Sandbox};
 use std::{collections::BTreeMap, fmt, fs};
 
-/// One system call of a callout: the `nth` of this name that one process of it makes.
+/// One system call of a callout: the `nth` of this name in one of its processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) call: String,
     nth: u32,
-    /// It, or one of its name after it, gives back a lease, which cannot fail. Were it refused,
-    /// everybody would wait for the lease to be broken.
+    /// Whether this call, or a later one of its name, releases a lease. Releasing cannot fail; an injected error would
+    /// make other processes wait until the lease is broken.
     pub(crate) before_a_release: bool,
 }
 
@@ -19,14 +19,14 @@ impl fmt::Display for Point {
     }
 }
 
-/// What happens at a [`Point`].
+/// Fault at a [`Point`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// SIGKILL at its entry, as after an OOM kill or a restart of kubelet's cgroup.
+    /// SIGKILL at the call's entry, as after an OOM kill or a restart of kubelet's cgroup.
     Kill,
-    /// The kernel answers with this error and does nothing.
+    /// The kernel returns this error and does nothing.
     Error(&'static str),
-    /// This call and every later one of its name is answered with this error: a disk that died.
+    /// This and every later call of its name returns this error, as when a disk died.
     ErrorFromThenOn(&'static str),
 }
 
@@ -40,19 +40,19 @@ impl fmt::Display for Harm {
     }
 }
 
-/// A callout that ran under strace.
+/// A callout traced with strace.
 pub(crate) struct Traced {
     pub(crate) call: Call,
     log: String,
 }
 
 impl Traced {
-    /// Runs a callout and lists all of its system calls.
+    /// Runs a callout and traces all of its system calls.
     pub(crate) fn whole(sandbox: &Sandbox, driver: &Driver, arguments: &[String]) -> Self {
         Self::run(sandbox, driver, &[], arguments)
     }
 
-    /// Runs a callout with harm at one point.
+    /// Runs a callout with a fault at one point.
     pub(crate) fn harmed(
         sandbox: &Sandbox,
         driver: &Driver,
@@ -66,10 +66,10 @@ impl Traced {
             Harm::Error(error) => format!("inject={call}:error={error}:when={nth}"),
             Harm::ErrorFromThenOn(error) => format!("inject={call}:error={error}:when={nth}+"),
         };
-        // The programs it starts are listed too: an mkfs is the worst that could happen.
+        // Started programs are traced too, because an unexpected mkfs is the worst that can happen.
         let trace = format!("trace={call},execve");
         let mut options = vec!["-e", &trace, "-e", &inject];
-        // Much faster, but it does not let strace kill.
+        // Much faster, but strace cannot kill with it.
         options.extend((harm != Harm::Kill).then_some("--seccomp-bpf"));
         Self::run(sandbox, driver, &options, arguments)
     }
@@ -88,8 +88,8 @@ impl Traced {
         Traced { call, log }
     }
 
-    /// Whether the harm was done. How often the driver looks whether a program has ended is up to
-    /// the clock, so that a point is not always reached again.
+    /// Whether the fault was injected. The number of times that the driver polls its children depends on timing, so a
+    /// point is not always reached again.
     pub(crate) fn is_harmed(&self) -> bool {
         self.log.contains("+++ killed by SIGKILL") || self.log.contains("(INJECTED)")
     }
@@ -100,14 +100,14 @@ impl Traced {
         started.any(|line| line.contains("/mkfs."))
     }
 
-    /// Whether it was the answer that could not be written.
+    /// Whether the fault prevented the answer from being written.
     pub(crate) fn lost_its_answer(&self) -> bool {
         let mut lost = self.log.lines().filter(|line| line.contains("(INJECTED)"));
         lost.any(|line| line.contains("write(") && line.contains(r#", "{\"status\":"#))
     }
 
-    /// The points of the callout: of each name as many as the process that called it most often.
-    /// The first `execve` is strace's own and is no point.
+    /// Returns the points of the callout: for each name as many as the process with the most calls made. The first
+    /// `execve` is strace's own and does not count.
     pub(crate) fn points(&self) -> Vec<Point> {
         points_of(&self.log)
     }

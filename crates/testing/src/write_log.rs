@@ -1,9 +1,9 @@
-//! What a disk held when the power went: from the log of everything that was written to it.
+//! Disk contents after a power cut, computed from a log of all writes.
 //!
-//! The log is that of the kernel's `dm-log-writes` (Documentation/admin-guide/device-mapper/
-//! log-writes.rst), which qemu's `blklogwrites` writes too. A write is on the disk for certain once a
-//! flush came after it, or if it was itself forced (`FUA`). Of all others a power cut may leave any
-//! subset, and of the sectors of one write any too; a sector is whole or not written at all.
+//! The log has the format of the kernel's `dm-log-writes` (Documentation/admin-guide/device-mapper/log-writes.rst),
+//! which qemu's `blklogwrites` writes too. A write is durable once a later flush completed, or if the write itself was
+//! forced (`FUA`). A power cut may leave any subset of the other writes, and any subset of the sectors of each. A
+//! sector is written completely or not at all.
 
 mod replay;
 
@@ -17,13 +17,13 @@ const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 const MARK: u64 = 8;
 
-/// One thing that was done to the disk; in bytes.
+/// One operation on the disk; offsets and lengths in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     flags: u64,
     to: u64,
     length: u64,
-    /// Where its data stands in the log.
+    /// Offset of its data in the log.
     data: u64,
 }
 
@@ -42,10 +42,10 @@ pub struct WriteLog {
 }
 
 impl WriteLog {
-    /// Reads the entries of a log; their data stays in the file.
+    /// Reads the entries of a log; their data stay in the file.
     ///
     /// # Errors
-    /// When it is no such log, or cut within an entry.
+    /// When the file is not such a log, or is truncated.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -84,19 +84,19 @@ impl WriteLog {
         })
     }
 
-    /// How many entries there are: so many points at which the power may go, each after one.
+    /// Returns the number of entries. The power can be cut after each.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing was ever done to the disk.
+    /// Whether nothing was written to the disk.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The first write that touches this byte of the disk.
+    /// Returns the first write that touches this byte of the disk.
     #[must_use]
     pub fn first_write_to(&self, byte: u64) -> Option<usize> {
         self.entries.iter().position(|entry| {
@@ -104,10 +104,10 @@ impl WriteLog {
         })
     }
 
-    /// The writes of which `is_meant` says so, told where each goes and what it writes.
+    /// Returns the writes that `is_meant` accepts, given offset and data of each.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// When the log is unreadable.
     pub fn writes(&self, is_meant: impl Fn(u64, &[u8]) -> bool) -> io::Result<Vec<usize>> {
         let mut found = Vec::new();
         for (number, entry) in self.entries.iter().enumerate() {
@@ -118,7 +118,7 @@ impl WriteLog {
         Ok(found)
     }
 
-    /// The first flush after an entry, or the end.
+    /// Returns the first flush after an entry, or the end.
     #[must_use]
     pub fn flush_after(&self, number: usize) -> usize {
         let mut later = number + 1..self.len();
@@ -127,14 +127,14 @@ impl WriteLog {
             .unwrap_or(self.len())
     }
 
-    /// Whether the disk is another after this many entries than after one less.
+    /// Whether the last of `count` entries changes the disk.
     #[must_use]
     pub fn changes_at(&self, count: usize) -> bool {
         let last = count.checked_sub(1).and_then(|last| self.entries.get(last));
         last.is_some_and(|entry| !entry.is(MARK) && entry.length > 0)
     }
 
-    /// What was written, which is nothing where it was discarded.
+    /// Returns the data of a write; empty for a discard.
     fn data(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let mut data = Vec::new();
         if !entry.is(DISCARD) {
@@ -144,8 +144,7 @@ impl WriteLog {
         Ok(data)
     }
 
-    /// Does one entry to an image, as far as `keep` has its sectors, which are counted from its
-    /// first one. Zeros become holes.
+    /// Applies one entry to an image. `keep` decides for each sector, in ascending order. Zeros become holes.
     fn replay(
         &self,
         entry: &Entry,
@@ -156,7 +155,7 @@ impl WriteLog {
             return Ok(());
         }
         let data = self.data(entry)?;
-        // Runs of sectors that are treated alike are written at once.
+        // Adjacent sectors with the same fate are written at once.
         let sector = usize::try_from(self.sector).map_err(io::Error::other)?;
         let mut run: Option<(Fate, u64, u64)> = None;
         for at in (0..entry.length).step_by(sector) {

@@ -1,22 +1,22 @@
-//! What becomes of an object when somebody writes: which fields are his, and when it goes.
+//! Writes: the fields that a client may change, and the removal of objects.
 
 use super::{Key, Store};
 use crate::Refused;
 use serde_json::{Map, Value, json};
 
-/// When everything happens here: no client compares times of the API server.
+/// Time of all events: no client compares the API server's times.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// What a write is about.
+/// The part of an object that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All but the status.
     Main,
-    /// The status alone.
+    /// Only the status.
     Status,
 }
 
-/// On which condition an object is deleted.
+/// Preconditions of a deletion.
 #[derive(Debug, Default)]
 pub(crate) struct Condition {
     pub uid: Option<String>,
@@ -24,18 +24,18 @@ pub(crate) struct Condition {
 }
 
 impl Store {
-    /// Deletes an object, or begins to.
+    /// Deletes an object, or marks it as being deleted.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the object does not exist.
     pub fn remove(&mut self, key: &Key) -> Result<(), Refused> {
         self.delete(key, &Condition::default()).map(|_| ())
     }
 
-    /// Makes an object, and returns it.
+    /// Creates an object and returns it.
     ///
     /// # Errors
-    /// When one of its name is there, or it is none.
+    /// When the object exists or is malformed.
     pub fn create(&mut self, key: &Key, mut object: Value) -> Result<Value, Refused> {
         let kind = key.kind();
         let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
@@ -71,10 +71,10 @@ impl Store {
         Ok(self.put(key, object, "ADDED"))
     }
 
-    /// Changes an object by a function, and returns what became of it.
+    /// Changes an object with a function and returns the result.
     ///
     /// # Errors
-    /// When it is not there, or the function refuses, or returns what the object cannot become.
+    /// When the object does not exist, the function fails, or the change is not allowed.
     pub(crate) fn update(
         &mut self,
         key: &Key,
@@ -135,17 +135,17 @@ impl Store {
             after["metadata"]["generation"] = generation.into();
         }
         if deleting && held.is_empty() {
-            // Watches are told of what was there, and whoever let go of it of what it became.
+            // The watch event has the last stored state, and the client's answer the new one.
             self.put(key, before, "DELETED");
             return Ok(after);
         }
         Ok(self.put(key, after, "MODIFIED"))
     }
 
-    /// Deletes an object, or begins to, and returns what the answer to it is.
+    /// Deletes an object, or marks it as being deleted, and returns the answer.
     ///
     /// # Errors
-    /// When it is not there, or is not what the condition says.
+    /// When the object does not exist, or a precondition does not hold.
     pub(crate) fn delete(&mut self, key: &Key, condition: &Condition) -> Result<Value, Refused> {
         let mut object = self.get(key).ok_or_else(|| Refused::missing(key))?;
         for (name, field, wanted) in [
@@ -210,7 +210,7 @@ fn put_or_remove(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// A merge patch (RFC 7396).
+/// Applies a merge patch (RFC 7396).
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();

@@ -1,7 +1,7 @@
-//! Who has a lock: what he wrote down himself, where root alone can write.
+//! Records of lock holders. Each holder writes its record itself, into the lock file, which only root can write.
 //!
-//! /proc/locks is no witness. It names a file by its inode number, which every process can have on a
-//! file system of its own, and of who has a lock only who took it first.
+//! /proc/locks is unreliable for this. It identifies a file by its inode number, which any process can reproduce on a
+//! file system of its own, and it names only the process that took the lock first.
 
 use super::{HINT_WIDTH, process::Process};
 use std::{
@@ -12,21 +12,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-/// Behind the hint.
+/// Offset of the record in the lock file, behind the hint.
 const BEGIN: u64 = HINT_WIDTH as u64;
 
-/// More than a record ever has.
+/// Upper limit of a record's length in bytes.
 const MAX_LENGTH: usize = 4096;
 
-/// Stands for a program that is about to be started.
+/// Placeholder for a program that is about to be started.
 const UNKNOWN: &str = "?";
 
-/// What this process has.
+/// Locks and programs of this process.
 struct Ours {
     records: Vec<Weak<File>>,
-    /// Programs that inherited locks from it.
+    /// Programs that inherited locks from this process.
     heirs: Vec<Process>,
-    /// Programs of which it is not known yet.
+    /// Number of programs being started, whose process ids are not known yet.
     starting: usize,
 }
 
@@ -36,13 +36,13 @@ static OURS: Mutex<Ours> = Mutex::new(Ours {
     starting: 0,
 });
 
-/// As long as it lives, a file says that this process has a lock. A file that cannot be written costs
-/// the others the knowledge and nothing else.
+/// Record in a lock file that this process holds the lock, until dropped. If the file cannot be written, other
+/// processes only do not learn the holder.
 #[derive(Debug)]
 pub(super) struct Record(Arc<File>);
 
 impl Record {
-    /// Only who has the lock writes there.
+    /// Writes the record. The caller must hold the lock.
     pub(super) fn new(file: &Arc<File>) -> Self {
         change(|ours| ours.records.push(Arc::downgrade(file)));
         Record(Arc::clone(file))
@@ -54,13 +54,13 @@ impl Drop for Record {
         let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
         ours.records
             .retain(|record| !record.ptr_eq(&Arc::downgrade(&self.0)));
-        // Who was left alone with the lock still has it.
+        // A program that inherited the lock still holds it.
         write_or_log(&self.0, &ours.text(None));
     }
 }
 
-/// Starts a program that inherits locks. Which ones makes no difference: whoever waits for one of the
-/// others waits for this process.
+/// Starts a program that inherits locks. All records of this process name the program: it does not matter which locks
+/// it inherited, because whoever waits for another one waits for this process anyway.
 pub(crate) fn share(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     change(|ours| ours.starting += 1);
     let child = spawn();
@@ -100,7 +100,7 @@ fn write_or_log(file: &File, text: &str) {
     }
 }
 
-/// Leaves the file's time alone, by which locks are found that nobody needs.
+/// Writes a record. Keeps the file's modification time, by which unused lock files are found.
 fn write(file: &File, text: &str) -> io::Result<()> {
     let changed = file.metadata()?.modified()?;
     file.write_all_at(text.as_bytes(), BEGIN)?;
@@ -108,7 +108,7 @@ fn write(file: &File, text: &str) -> io::Result<()> {
     file.set_modified(changed)
 }
 
-/// The processes that have a lock, unless they are not known.
+/// Returns the processes that hold a lock; `None` if they are not known.
 pub(super) fn read(record: &File) -> Option<Vec<Process>> {
     let mut text = vec![0; MAX_LENGTH];
     let length = record.read_at(&mut text, BEGIN).ok()?;
@@ -116,7 +116,7 @@ pub(super) fn read(record: &File) -> Option<Vec<Process>> {
     text.lines().map(Process::parse).collect()
 }
 
-/// The first of them that is there.
+/// Returns the first recorded holder that still exists.
 pub(super) fn first(record: &File) -> Option<Process> {
     let holders = read(record)?.into_iter();
     holders.into_iter().find(|holder| holder.tasks().is_some())

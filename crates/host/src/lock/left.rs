@@ -1,9 +1,8 @@
-//! Locks of processes that were killed and that the kernel does not let go.
+//! Locks held by killed processes that the kernel does not let go.
 //!
-//! Who waits for a frozen file system, a dead disk or a dead server ends only when that answers. What
-//! he waits for is all he still does, but until then nothing else may be begun on the volume. Only
-//! unmounting goes on beside him: the lock's file gets another name, by which he is found as long as
-//! he is there.
+//! A process that waits for a frozen file system, a dead disk or a dead server ends only when that answers. It runs no
+//! more code, but until it ends no new operation may begin on the volume. Only unmounting may proceed: it renames the
+//! lock's file, so that the process is still found by the new name.
 
 use super::{
     DIRECTORY, holders,
@@ -19,20 +18,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the kernel may not let an ending process move. Unmounting and letting go of a device take
-/// time, and much of it, but he moves meanwhile.
+/// Time without any activity after which an ending process counts as stuck. Unmounting and releasing a device can take
+/// longer, but the process is active meanwhile.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Looks at the holders of a lock while somebody waits for it.
+/// Observes the holders of a lock while this process waits for it.
 #[derive(Default)]
 pub(super) struct Look {
     since: Option<(Vec<(Process, Tasks)>, Instant)>,
 }
 
 impl Look {
-    /// One of these processes, which hold the lock, if none of them will ever run its program again,
-    /// and the kernel has not let them move for a while. Where all of them have ended, it is somebody
-    /// else who holds it.
+    /// Returns one of `holders` if all of them are ending and showed no activity for [`GRACE`]. `None` also if all of
+    /// them have ended: then another process holds the lock.
     pub(super) fn left(&mut self, holders: Vec<Process>) -> Option<Process> {
         let there = holders.into_iter().filter_map(|holder| {
             let tasks = holder.tasks()?;
@@ -56,7 +54,7 @@ impl Look {
     }
 }
 
-/// What is said of a lock that such a process holds.
+/// Returns the error for a lock that such a process holds.
 pub(super) fn still_there(process: Option<&Process>) -> Error {
     let process = process.map_or_else(
         || "of an unknown number".to_owned(),
@@ -72,11 +70,11 @@ fn name(path: &Path) -> PathBuf {
     path.with_extension("left")
 }
 
-/// Gives the lock's file another name, so that the lock can be taken although `process` has it. At
-/// most one process is left behind so.
+/// Renames the lock's file, so that the lock can be taken although `process` holds it. At most one process per volume
+/// is set aside.
 pub(super) fn set_aside(path: &Path, file: &File, process: &Process) -> Result<()> {
     let failed = |error: io::Error| Error::system("set a lock aside", error);
-    // Two of those who unmount: the second one would set aside the lock of the first one.
+    // Otherwise a second unmounting process could set aside the lock of the first one.
     let directory = File::open(DIRECTORY).map_err(failed)?;
     let mut deadline = Deadline::after(GRACE);
     wait(&directory, &mut deadline, "another process takes locks")?;
@@ -92,7 +90,7 @@ pub(super) fn set_aside(path: &Path, file: &File, process: &Process) -> Result<(
     fs::rename(path, name(path)).map_err(failed)
 }
 
-/// Refuses while the kernel has not let go a process beside which the volume was unmounted.
+/// Returns an error while a process that was set aside still holds the volume's old lock.
 pub(super) fn expect_gone(path: &Path) -> Result<()> {
     let failed = |error: io::Error| Error::system("look for what was left behind", error);
     let name = name(path);

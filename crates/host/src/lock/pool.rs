@@ -1,4 +1,4 @@
-//! The lock of a pool, held while space is counted and taken.
+//! The lock of a pool, held while its space is counted and allocated.
 
 use super::{DIRECTORY, holders::Record, left, wait_or_find_left};
 use crate::deadline::Deadline;
@@ -18,12 +18,12 @@ use std::{
 /// The held lock of a pool.
 #[derive(Debug)]
 pub struct PoolGuard {
-    /// It ends before the lock does.
+    /// Dropped before `file`, so that the record goes before the lock.
     _record: Option<Record>,
     file: File,
 }
 
-/// Locks a pool by a file in it. A frozen pool takes no writes, so a file in /run says who has it.
+/// Locks a pool by a file in it. A frozen pool accepts no writes, so the holder is recorded in a file in /run.
 pub(crate) fn pool(file: File, deadline: &mut Deadline) -> Result<PoolGuard> {
     let record = record_of(&file).map(Arc::new);
     if let Err(error) = &record {
@@ -40,14 +40,14 @@ pub(crate) fn pool(file: File, deadline: &mut Deadline) -> Result<PoolGuard> {
     }
 }
 
-/// The held locks of all pools that give away the same space.
+/// The held locks of all pools that share the same space.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
     _pools: Vec<PoolGuard>,
 }
 
-/// Locks pools by files in them, in an order that is the same for everybody: two who wait for each other's lock would do
-/// so until their deadline.
+/// Locks pools by files in them, ordered by inode. Without a common order, two processes could wait for each other's
+/// locks until their deadlines.
 pub(crate) fn space(files: Vec<File>, mut deadline: Deadline) -> Result<SpaceGuard> {
     let mut ordered: Vec<((u64, u64), File)> = Vec::with_capacity(files.len());
     for file in files {
@@ -55,7 +55,7 @@ pub(crate) fn space(files: Vec<File>, mut deadline: Deadline) -> Result<SpaceGua
         let found = found.map_err(|error| Error::system("examine the pool's lock", error))?;
         let inode = (found.dev(), found.ino());
         let at = ordered.partition_point(|(other, _)| *other < inode);
-        // Nobody waits for what he has himself.
+        // Skips a file that this process locks already: it would wait for itself.
         if ordered.get(at).is_none_or(|(other, _)| *other != inode) {
             ordered.insert(at, (inode, file));
         }
@@ -67,7 +67,7 @@ pub(crate) fn space(files: Vec<File>, mut deadline: Deadline) -> Result<SpaceGua
     })
 }
 
-/// It stays as long as the node runs: another process may have it open.
+/// Opens the file that records the holder. The file is never removed, because another process may have it open.
 fn record_of(file: &File) -> io::Result<File> {
     let found = file.metadata()?;
     let name = format!("pool-{:x}-{}", found.dev(), found.ino());

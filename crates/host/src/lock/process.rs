@@ -1,4 +1,4 @@
-//! A process and its tasks, as /proc has them.
+//! Processes and their tasks, as /proc shows them.
 
 use rustix::process::Signal;
 use std::{fmt, fs};
@@ -6,19 +6,19 @@ use std::{fmt, fs};
 /// `PF_EXITING`, include/linux/sched.h.
 const EXITING: u64 = 4;
 
-/// A process, told by when it began from a later one of its number.
+/// A process. Its start time tells it from a later process with the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
     began: u64,
 }
 
-/// What a process still does.
+/// State of a process' tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tasks {
-    /// At least one may run its program.
+    /// At least one task may still run the program.
     Running,
-    /// None will ever run its program again. How often each went to sleep or was put aside.
+    /// No task will run the program again. Contains each task's number of context switches.
     Ending(Vec<String>),
 }
 
@@ -34,13 +34,13 @@ impl Process {
         Some(Process { pid, began })
     }
 
-    /// `None` if it has ended. Its first task may have ended before the others, and has its `stat`.
+    /// `None` if the process has ended. The main task may end before the others; its `stat` remains.
     pub(super) fn tasks(&self) -> Option<Tasks> {
         if Process::of(self.pid)? != *self {
             return None;
         }
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
-        // A task that ends while it is looked at says that the process moves.
+        // A task that ends meanwhile shows that the process is active.
         let tasks = tasks.map(|task| {
             let path = task.ok()?.path().to_str()?.to_owned();
             let status = fs::read_to_string(format!("{path}/status")).ok()?;
@@ -72,7 +72,7 @@ fn together(tasks: &[(Stat, String)]) -> Option<Tasks> {
     Some(Tasks::Ending(moves.map(str::to_owned).collect()))
 }
 
-/// What is used of a `stat` (fs/proc/array.c, `do_task_stat`).
+/// The fields of `stat` that are used (fs/proc/array.c, `do_task_stat`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     has_ended: bool,
@@ -85,7 +85,7 @@ impl Stat {
         Stat::parse(&fs::read_to_string(format!("{directory}/stat")).ok()?)
     }
 
-    /// The name may have anything in it.
+    /// Splits at the last parenthesis, because the process name may contain any character.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<_> = fields.split_whitespace().collect();
@@ -98,7 +98,7 @@ impl Stat {
     }
 }
 
-/// Whether SIGKILL waits for a task with this `status` (fs/proc/array.c, `task_sig`).
+/// Whether SIGKILL is pending for a task with this `status` (fs/proc/array.c, `task_sig`).
 fn is_killed(status: &str) -> bool {
     let kill = 1_u64 << (Signal::KILL.as_raw() - 1);
     status

@@ -1,23 +1,23 @@
-//! Changes of the volumes of a place.
+//! Changes of the logical volumes in a group or thin pool.
 
 use super::{group_or_thin_pool::GroupOrThinPool, view::LogicalVolume};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::BorrowedFd;
 
-/// How a new volume lies on its disks.
+/// Layout of a new logical volume on its disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Over how many disks it is spread; 1 is linear.
+    /// Number of disks the volume is spread over; 1 is linear.
     pub stripes: u32,
-    /// How much lies together on one of them; `None` leaves it to LVM.
+    /// Size of a stripe; `None` lets LVM choose.
     pub stripe_size: Option<Bytes>,
 }
 
 impl GroupOrThinPool {
-    /// Makes a volume with one tag. Its beginning is wiped; the rest holds what was there.
+    /// Creates a logical volume with one tag. Wipes its beginning; the rest keeps its former content.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
+    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when there is no room.
     pub fn create(
         &self,
         name: &str,
@@ -46,10 +46,10 @@ impl GroupOrThinPool {
         self.change_devices("make the volume", &words, (name, None), &[hold])
     }
 
-    /// Replaces a volume's tag, in one commit.
+    /// Replaces a volume's tag, in one commit of the metadata.
     ///
     /// # Errors
-    /// When the old one may still be there.
+    /// When the old tag may still be there.
     pub fn retag(&self, name: &str, old: Option<&str>, new: &str) -> Result<()> {
         let path = self.path(name);
         let mut words = vec!["lvchange"];
@@ -60,19 +60,19 @@ impl GroupOrThinPool {
         self.change("mark the volume", &words, &[])
     }
 
-    /// Takes a tag from a volume.
+    /// Removes a tag from a volume.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// When the tag may still be there.
     pub fn untag(&self, name: &str, tag: &str) -> Result<()> {
         let words = ["lvchange", "--deltag", tag, &self.path(name)];
         self.change("mark the volume", &words, &[])
     }
 
-    /// Makes a volume larger. LVM is told nothing of file systems.
+    /// Extends a volume. LVM does not touch its file system.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
+    /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when there is no room.
     pub fn extend(&self, volume: &LogicalVolume, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
         let (size, path) = (format!("{}b", to.0), self.path(&volume.name));
         let words = ["lvextend", "-y", "-L", &size, &path];
@@ -84,48 +84,49 @@ impl GroupOrThinPool {
         )
     }
 
-    /// Gives a volume, or a thin pool, its device.
+    /// Activates a volume or a thin pool.
     ///
     /// # Errors
-    /// When it has none afterwards.
+    /// When it may have no device afterwards.
     pub(super) fn activate(&self, name: &str, uuid: Option<&str>) -> Result<()> {
-        // `-K`: whoever takes over a thin snapshot would find that it is never activated.
+        // `-K` because thin snapshots, which can be adopted, have the activation-skip flag.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
         self.load_devices("activate the volume", &words, (name, uuid))
     }
 
-    /// Takes the device from a volume that nobody uses.
+    /// Deactivates a volume that is not in use.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`](flexvol_sdk::ErrorKind::Storage) where somebody uses it.
+    /// [`ErrorKind::Storage`](flexvol_sdk::ErrorKind::Storage) when it is in use.
     pub(super) fn deactivate(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "-an", &self.path(name)];
         self.change_in_doubt("deactivate the volume", &words)
     }
 
-    /// Makes a volume's device what LVM says it is: as large, and not suspended. All that it lies on is there.
+    /// Reloads a volume's device from LVM's metadata: its size becomes right, and it is resumed. All disks below must
+    /// be there.
     ///
     /// # Errors
-    /// When it may not be.
+    /// When the device may still differ from the metadata.
     pub(super) fn refresh(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
         self.reload_devices("refresh the volume's device", &words)
     }
 
-    /// Removes a volume; LVM refuses one that is open.
+    /// Removes a volume. LVM refuses while it is open.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// When the volume may still be there.
     pub(super) fn remove(&self, volume: &LogicalVolume) -> Result<()> {
         let words = ["lvremove", "-y", &self.path(&volume.name)];
         let changed = (volume.name.as_str(), Some(volume.uuid.as_str()));
         self.change_devices("remove the volume", &words, changed, &[])
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     ///
     /// # Errors
-    /// When it may still have the old one.
+    /// When the volume may still have its old name.
     pub fn rename(&self, volume: &LogicalVolume, new: &str) -> Result<()> {
         let words = ["lvrename", "-y", &self.group, &volume.name, new];
         let changed = (new, Some(volume.uuid.as_str()));

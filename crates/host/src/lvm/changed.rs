@@ -1,4 +1,4 @@
-//! What a change is about: a volume, and what LVM looks for besides when it changes that.
+//! The subject of a change: a volume, and the other logical volumes that LVM examines when it changes the volume.
 
 use super::{
     mapping::{UUID_LENGTH, parts},
@@ -7,20 +7,20 @@ use super::{
 };
 use serde::Deserialize;
 
-/// What a change is about.
+/// Subject of a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changed<'a> {
     pub(super) group: &'a str,
     pub(super) volume: &'a str,
-    /// Its device-mapper UUID, if it is there.
+    /// Device-mapper UUID of the volume, if it exists.
     pub(super) uuid: Option<&'a str>,
-    /// The thin pool that it is in, if that is known.
+    /// Thin pool of the volume, if known.
     pub(super) thin_pool: Option<&'a str>,
 }
 
 impl Changed<'_> {
-    /// Whether LVM may come upon a device. Of whole volumes that are the group's by UUID and by name these are the one that
-    /// is changed and its thin pool: no other is in its way.
+    /// Whether LVM may find a device in its way. Whole volumes that belong to the group by UUID and by name do not
+    /// matter, except for the changed volume and its thin pool.
     pub(super) fn may_come_upon(&self, disks: &Disks, uuid: &str, name: &str) -> bool {
         let by_uuid = disks.names(uuid);
         let by_name = volume_of(uuid, name, self.group);
@@ -32,7 +32,7 @@ impl Changed<'_> {
                 || by_name.as_deref() == self.thin_pool)
     }
 
-    /// The volume, its thin pool, and the parts of both, of all that the group has.
+    /// Selects the volume, its thin pool, and the parts of both from all rows of the group.
     pub(super) fn with_parts(&self, rows: &[PartRow]) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let is_first = |row: &PartRow| {
@@ -53,7 +53,7 @@ impl Changed<'_> {
                 |other: &PartRow| other.parent() == row.name() || other.name() == row.pool();
             found.extend(rows.iter().filter(|other| is_below(other)));
         }
-        // It may not be there, or not yet have the name.
+        // The volume may not exist yet, or not have the name yet.
         parts.push(Part {
             name: self.volume.to_owned(),
             uuid: self.uuid.map(str::to_owned),
@@ -62,7 +62,7 @@ impl Changed<'_> {
     }
 }
 
-/// A logical volume that LVM looks for when it changes one.
+/// A logical volume that LVM examines when it changes another one.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -70,7 +70,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Whether a device has its identity or its name, or those of a layer of it.
+    /// Whether a device has the UUID or the name of this logical volume, or of a layer of it.
     pub(super) fn is(&self, group: &str, uuid: &str, name: &str) -> bool {
         let by_uuid = uuid.get(..UUID_LENGTH);
         by_uuid.is_some_and(|volume| self.uuid.as_deref() == Some(volume))
@@ -78,7 +78,7 @@ impl Part {
     }
 }
 
-/// One row of `lvs -a`: a logical volume, or a part of one, whose name is in brackets.
+/// One row of `lvs -a`: a logical volume, or a hidden part of one, whose name is in brackets.
 #[derive(Debug, Deserialize)]
 pub(super) struct PartRow {
     vg_uuid: String,
@@ -89,24 +89,24 @@ pub(super) struct PartRow {
 }
 
 impl PartRow {
-    /// The fields above.
+    /// The fields above, for `lvs -o`.
     pub(super) const FIELDS: &str = "vg_uuid,lv_uuid,lv_name,lv_parent,pool_lv";
 
     pub(super) fn name(&self) -> &str {
         without_brackets(&self.lv_name)
     }
 
-    /// The one that it is a part of; empty where it is none.
+    /// Name of the logical volume that this one is a part of, or empty.
     pub(super) fn parent(&self) -> &str {
         without_brackets(&self.lv_parent)
     }
 
-    /// The pool, of thin volumes or of a cache, that it has; empty where it has none.
+    /// Name of its thin pool or cache pool, or empty.
     pub(super) fn pool(&self) -> &str {
         without_brackets(&self.pool_lv)
     }
 
-    /// What the kernel calls its device.
+    /// Device-mapper UUID of its device.
     pub(super) fn uuid(&self) -> String {
         format!("LVM-{}{}", bare(&self.vg_uuid), bare(&self.lv_uuid))
     }
@@ -116,7 +116,7 @@ fn without_brackets(name: &str) -> &str {
     name.trim_matches(['[', ']'])
 }
 
-/// The volume of this group that a device is by its name alone, or a layer of.
+/// Returns the volume of this group that a device, or a layer of a volume, belongs to by its name alone.
 pub(super) fn volume_of(uuid: &str, name: &str, group: &str) -> Option<String> {
     match parts(name).as_mut_slice() {
         [of, volume, ..] if of == group && uuid.starts_with("LVM-") => Some(std::mem::take(volume)),

@@ -14,39 +14,38 @@ use std::{
     time::Duration,
 };
 
-/// A report changes nothing, so it may be killed: it waits for LVM's locks, which a program in
-/// trouble may hold for ever.
+/// Timeout of a report. A report changes nothing, so it may be killed: it waits for LVM's locks, which a hanging
+/// program may hold for ever.
 const REPORT: Duration = Duration::from_secs(45);
 
-/// A change is never killed: `lvextend` killed between suspending a volume and resuming it leaves
-/// it suspended, and everybody who reads it waits. It goes on with the volume's lock.
+/// Timeout of a change. After it the change goes on, with the volume's lock: `lvextend`, killed between suspending and
+/// resuming a volume, would leave it suspended, and every reader would hang.
 const CHANGE: Duration = Duration::from_secs(90);
 
-/// Reports grow with the volumes of a group, by half a kilobyte each.
+/// Maximum length of a report. It grows by half a kilobyte for each volume of the group.
 const LONGEST_REPORT: Bytes = Bytes(32 << 20);
 
-/// What administrators may have changed in lvm.conf: the reports below rely on the first, the changes
-/// on waiting for each other, and a volume that lost a disk must not get a device with a hole. Of what
-/// else a report looks like JSON leaves nothing, and units and the format are arguments. LVM's archive would have a
-/// copy of the whole group's metadata for each change, for thirty days, on the node's root file system.
+/// Settings that override lvm.conf. The reports depend on those of their format, and changes on waiting for each other;
+/// a volume that lost a disk must not be activated with a hole. JSON makes other report settings irrelevant, and units
+/// and format are arguments. LVM's archive would store the whole group's metadata for each change, for thirty days, on
+/// the node's root file system.
 const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0 prefixes=0 quoted=1 columns_as_rows=0 headings=1 mark_hidden_devices=1} log{report_command_log=0 command_names=0 prefix=\"  \" indent=0} global{wait_for_locks=1} activation/activation_mode=degraded backup/archive=0";
 
-/// Where no udev hears it, nobody answers LVM when it waits for a device's node to be made, and
-/// nobody starts the daemon that monitors.
+/// Settings for a process that udev does not serve: LVM would wait for device nodes for ever, and the monitoring daemon
+/// cannot be started.
 const WITHOUT_UDEV: &str = " activation{udev_sync=0 udev_rules=0 monitoring=0}";
 
-/// Where udev listens (`UDEV_ROOT_RUN` in systemd's src/udev/udev-ctrl.c).
+/// udev's socket (`UDEV_ROOT_RUN` in systemd's src/udev/udev-ctrl.c).
 const UDEV: &str = "/run/udev/control";
 
-/// LVM and udev wait for each other by a semaphore, which is another one in another namespace: LVM
-/// would wait for ever, with the group locked. This is the first namespace's number
-/// (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs.
+/// The initial IPC namespace (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs. LVM and
+/// udev synchronise with a semaphore. In another IPC namespace LVM would wait for ever, with the group locked.
 const FIRST_IPC: &str = "ipc:[4026531839]";
 
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// How many changes this process has made, or begun and left to LVM: what was reported before the last one may not
-/// be so any more.
+/// Returns how many changes this process made, or began and left to LVM. Reports from before the last change may be
+/// stale.
 #[must_use]
 pub fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
@@ -57,7 +56,7 @@ fn udev_hears() -> bool {
     Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
 }
 
-/// Asks, of these disks only, or of all where none is named; what takes too long is killed.
+/// Runs a report on these disks, or on all disks if `disks` is empty. It is killed at its timeout.
 pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
     let limits = Limits {
         deadline: REPORT,
@@ -67,7 +66,7 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
     run(arguments, disks, &limits)
 }
 
-/// Changes something on these disks, as [`attempt`] does.
+/// Changes something on these disks, as [`attempt`] does, and checks the result.
 pub(super) fn change(
     doing: &str,
     arguments: &[&str],
@@ -77,9 +76,9 @@ pub(super) fn change(
     expect_changed(doing, attempt(arguments, disks, hold)?)
 }
 
-/// Has LVM change something on these disks: it does not look at others, whatever they say by now. `hold`
-/// and the locks of volumes that this process has stay locked until the change is made, also if
-/// this process dies. [`expect_changed`] says what came of it.
+/// Runs a change on these disks; LVM does not read others, which may have changed meanwhile. `hold` and the volume
+/// locks of this process stay locked until the change ends, even if this process dies. The caller checks the output
+/// with [`expect_changed`].
 pub(super) fn attempt(
     arguments: &[&str],
     disks: &[String],
@@ -101,7 +100,7 @@ pub(super) fn attempt(
     output
 }
 
-/// Checks that LVM has made a change.
+/// Checks that LVM made a change.
 pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
     if lacks_room(&output) {
         return Err(Error::new(
@@ -145,9 +144,8 @@ pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
     output.success(doing).map(drop)
 }
 
-/// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
-/// missing, LVM uses all devices; where the file is there, an administrator chose which devices
-/// LVM may touch, and `disks` are of those that it showed.
+/// Runs `lvm`. The node's lvm.conf decides about `devices/use_devicesfile`: if it is 1 and the file is missing, LVM
+/// uses all devices; if the file exists, an administrator chose LVM's devices, and `disks` are among those.
 fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Output> {
     let udev = udev_hears();
     let tool = find("lvm", udev)?
@@ -178,18 +176,18 @@ fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Outp
     Ok(output)
 }
 
-/// Before 2.03.12 there is no such option, which is told before anything is read (`EINVALID_CMD_LINE`
-/// in LVM's tools/errors.h is 3).
+/// Whether this LVM lacks the option `--devices`, which exists since 2.03.12. LVM reports that before it reads any disk
+/// (`EINVALID_CMD_LINE` in LVM's tools/errors.h is 3).
 fn knows_no_devices(output: &Output) -> bool {
     output.status.code() == Some(3) && said(output).contains("--devices")
 }
 
-/// The setting that is as good as `--devices` where that is missing. A disk may have several names, of
-/// which LVM reports one; a filter accepts it by any.
+/// Returns the filter setting that replaces `--devices` where that is missing. A disk may have several names, of which
+/// LVM reports one; a filter accepts the disk by any of them.
 fn filter(disks: &[String]) -> String {
     let quoted = |disk: &String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "/_-:".contains(letter);
-        // LVM's regular expressions have no other way to say a letter that may mean something.
+        // LVM's regular expressions have no escape for special characters.
         let name: String = disk
             .chars()
             .map(|letter| if plain(letter) { letter } else { '.' })
@@ -204,15 +202,15 @@ fn find(tool: &str, udev: bool) -> Result<Tool> {
     let tool = Tool::find(tool)?.with_variable("LVM_SUPPRESS_FD_WARNINGS", "1");
     Ok(match udev {
         true => tool,
-        // For libdevmapper, which reads no lvm.conf.
+        // For libdevmapper, which does not read lvm.conf.
         false => tool.with_variable("DM_DISABLE_UDEV", "1"),
     })
 }
 
-/// Removes a device of device-mapper that LVM does not know.
+/// Removes a device-mapper device that LVM does not know.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where it is open.
+/// [`ErrorKind::Busy`] when the device is open.
 pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     let locks = lock::held();
     let hold: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
@@ -223,7 +221,7 @@ pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     };
     let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
-    // As the C library says `EBUSY`.
+    // The text of `EBUSY` in the C library.
     if !output.status.success() && said(&output).contains("resource busy") {
         return Err(
             Error::new(ErrorKind::Busy, "cannot remove the device: it is open")
@@ -233,7 +231,7 @@ pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     output.success("remove the device").map(drop)
 }
 
-/// What a program said on its standard error.
+/// Returns a program's standard error output.
 pub(super) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
@@ -243,17 +241,17 @@ fn says(output: &Output, words: &[&str]) -> bool {
     words.iter().any(|words| said.contains(words))
 }
 
-/// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell.
+/// Whether the command failed with one of these messages. LVM's exit status is 5 for every failure (`ECMD_FAILED`).
 fn failed_saying(output: &Output, words: &[&str]) -> bool {
     !output.status.success() && says(output, words)
 }
 
-/// In LVM's lib/activate/activate.c (`lv_check_not_in_use`).
+/// Messages of LVM's lib/activate/activate.c (`lv_check_not_in_use`).
 fn is_in_use(output: &Output) -> bool {
     failed_saying(output, &[" in use.", " is used by another device."])
 }
 
-/// Whether LVM did not find a disk of the group among those that it was shown: `Couldn't find device with uuid`,
+/// Whether LVM did not find a disk of the group among the disks it was given: `Couldn't find device with uuid`,
 /// `is missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
 pub(super) fn misses_a_disk(output: &Output) -> bool {
     says(
@@ -262,14 +260,15 @@ pub(super) fn misses_a_disk(output: &Output) -> bool {
     )
 }
 
-/// `Can't resize locked logical volume`, once `locked LV`, in LVM's lib/metadata/lv_manip.c: while its data are
-/// moved.
+/// Whether `pvmove` is moving the volume's data: `Can't resize locked logical volume`, formerly `locked LV`, in LVM's
+/// lib/metadata/lv_manip.c.
 fn is_moved(output: &Output) -> bool {
     failed_saying(output, &["Can't resize locked "])
 }
 
-/// `Required device-mapper target(s) not detected in your kernel` and `target support missing from
-/// kernel?` in LVM's lib/activate, `Is device-mapper driver missing from kernel?` in its libdm.
+/// Whether the kernel lacks a device-mapper target: `Required device-mapper target(s) not detected in your kernel` and
+/// `target support missing from kernel?` in LVM's lib/activate, `Is device-mapper driver missing from kernel?` in its
+/// libdm.
 fn lacks_target(output: &Output) -> bool {
     failed_saying(
         output,
@@ -277,7 +276,7 @@ fn lacks_target(output: &Output) -> bool {
     )
 }
 
-/// In LVM's lib/format_text/format-text.c (`_vg_write_raw`), before anything is committed.
+/// Whether the group's metadata area is full: LVM's lib/format_text/format-text.c (`_vg_write_raw`), before any commit.
 fn lacks_metadata(output: &Output) -> bool {
     failed_saying(
         output,
@@ -288,9 +287,9 @@ fn lacks_metadata(output: &Output) -> bool {
     )
 }
 
-/// `Insufficient free space` in lib/metadata/lv_manip.c, `Insufficient suitable allocatable extents` there too, now and
-/// then within a sentence; `is above threshold` in lib/metadata/thin_manip.c; making a thin volume says `reached
-/// threshold`.
+/// Whether the group or thin pool is full: `Insufficient free space` and, sometimes within a sentence,
+/// `Insufficient suitable allocatable extents` in lib/metadata/lv_manip.c; `is above threshold` in
+/// lib/metadata/thin_manip.c, or `reached threshold` when a thin volume is created.
 fn lacks_room(output: &Output) -> bool {
     failed_saying(
         output,

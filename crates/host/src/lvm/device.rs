@@ -1,4 +1,4 @@
-//! The device of a logical volume: the right one, as large as it should be, and answering.
+//! Devices of logical volumes: the right device, with the right size, not suspended.
 
 use super::{
     command,
@@ -11,11 +11,11 @@ use crate::{Device, DeviceNumber, deadline::Deadline, fs::grow::measure_unmounte
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{fs, time::Duration};
 
-/// Makes a device answer that LVM stopped, by LVM alone: resuming it by itself could bring a table
-/// to life whose metadata was never committed.
+/// Resumes a device that LVM suspended. Only LVM itself does that: a plain resume could load a table whose metadata was
+/// never committed.
 ///
 /// # Errors
-/// [`ErrorKind::Storage`] where it is still stopped.
+/// [`ErrorKind::Storage`] when the device is still suspended.
 pub fn resume(device: DeviceNumber) -> Result<()> {
     match mapping::of(device)? {
         Some(found) if found.suspended => {
@@ -29,7 +29,7 @@ pub fn resume(device: DeviceNumber) -> Result<()> {
     }
 }
 
-/// Refreshes a device, after what it lies on, and looks at it again.
+/// Refreshes what the device lies on and then the device, and reads its state again.
 fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> {
     let stopped = || {
         Error::new(
@@ -41,7 +41,7 @@ fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> 
         && *below != found.volume
     {
         place.refresh(below)?;
-        // LVM would wait for it too.
+        // LVM would hang on the suspended device too.
         if mapping::of(found.number)?.is_some_and(|now| now.stopped_below.is_some()) {
             return Err(stopped());
         }
@@ -53,11 +53,11 @@ fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> 
     }
 }
 
-/// Opens a volume's device. Its number may have become another volume's a moment ago; from here on
-/// it cannot.
+/// Opens a volume's device and checks its identity: the device number may have been reused a moment ago. While the
+/// device is open, the number cannot be reused.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where it has.
+/// [`ErrorKind::Busy`] when the number was reused.
 pub fn open(found: &Mapping) -> Result<Device> {
     let device = Device::open(found.number)?;
     match mapping::of(found.number)? {
@@ -69,22 +69,23 @@ pub fn open(found: &Mapping) -> Result<Device> {
     }
 }
 
-/// The device of a volume that has one.
+/// Opens the device of a volume, if it has one.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where somebody uses one on other disks that has its UUID.
+/// [`ErrorKind::Busy`] when a device with its UUID on other disks is in use.
 pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Device>> {
     let Some(found) = mapping::find(hint, |found| found.uuid == uuid)? else {
         return Ok(None);
     };
     let device = open(&found)?;
-    // While it is open its number is no other's.
+    // While the device is open, its number cannot be reused.
     match disks.whose(found.number)? {
         Whose::Own => Ok(Some(device)),
         whose => match device.claim() {
-            // A stranger's goes before the volume gets its own; what is unknown keeps it from that.
+            // `make_way` removes a stranger's device before the volume is activated; an unknown one prevents
+            // activation.
             Ok(_) => Ok(None),
-            // The lost disk of the group, with a pod on it, most likely: it counts as in use.
+            // Most likely a pod uses the volume on a lost disk of the group: the device counts as in use.
             Err(error)
                 if !matches!(whose, Whose::Foreign(_)) && error.kind() == ErrorKind::Busy =>
             {
@@ -96,12 +97,12 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
     }
 }
 
-/// The device of a volume that is in the metadata of its group: it lies on the group's disks, answers, and has
-/// the size of the volume, or there is none. Where a growth of it `may_be_cut`, a larger device becomes as large as
-/// the volume, unless a file system spans more.
+/// Returns the device of a volume that is in its group's metadata; activates the volume if needed. The device lies on
+/// the group's disks, is not suspended, and has the volume's size. If a growth `may_be_cut`, a larger device is reduced
+/// to the volume's size, unless its file system is larger.
 ///
 /// # Errors
-/// When that cannot be reached.
+/// When no such device can be provided.
 pub fn device(
     place: &GroupOrThinPool,
     disks: &Disks,
@@ -136,8 +137,9 @@ pub fn device(
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
-    // A refresh would take from the device what the metadata has lost, under whoever writes to it. After a cut it may be
-    // what a killed `lvextend` left, a table that was never committed, which a resume takes.
+    // A refresh would shrink the device to the size in the metadata, under its writers. After an interrupted growth,
+    // the larger size may come from a table that a killed `lvextend` loaded and never committed, and that a resume
+    // activated.
     if has > size && !(may_be_cut && ends_before(&device, size)?) {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -156,10 +158,10 @@ pub fn device(
             format!("the volume has {size} and its device {has}, also after a refresh"),
         ));
     }
-    // A disk may have come or gone since.
+    // A disk may have been added or removed since.
     let now = (command::changes() != before).then(|| place.disks());
     let now = now.transpose()?;
-    // While it is open its number is no other's.
+    // While the device is open, its number cannot be reused.
     let whose = now.as_ref().unwrap_or(disks).whose(found.number)?;
     whose.expect_own()?;
     if found.read_only {
@@ -171,20 +173,20 @@ pub fn device(
     Ok(device)
 }
 
-/// Whether the file system on a device, if there is one, ends where the volume does, or before.
+/// Whether the device has no file system beyond `end`.
 fn ends_before(device: &Device, end: Bytes) -> Result<bool> {
     let found = measure_unmounted(device.file())?;
     Ok(found.is_none_or(|(superblock, _)| superblock.size <= end))
 }
 
-/// udev reads a device for a moment after a program that wrote it has closed it.
+/// Time for udev to close a device: it reads the device after a writer has closed it.
 const UDEV_READS: Duration = Duration::from_secs(2);
 
-/// Checks that nobody has the volume's device open, this process included. A claim sees only those
-/// who claim it too, which mounts do and programs such as qemu do not; device-mapper counts all.
+/// Checks that no process, including this one, has the volume's device open. An exclusive open would detect only other
+/// exclusive ones, as mounts take and programs such as qemu do not; device-mapper counts all.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where somebody has, [`ErrorKind::Storage`] where that is not known.
+/// [`ErrorKind::Busy`] when the device is open, [`ErrorKind::Storage`] when that is not known.
 pub fn expect_closed(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     let mut deadline = Deadline::after(UDEV_READS);
     loop {
@@ -195,7 +197,7 @@ pub fn expect_closed(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<
             Some(false) => return Ok(()),
             Some(true) if deadline.pause() => {}
             Some(true) => return Err(opened(found.number)?),
-            // It may have gone a moment ago.
+            // The device may have been removed a moment ago.
             None if deadline.pause() => {}
             None => {
                 return Err(Error::new(
@@ -207,7 +209,7 @@ pub fn expect_closed(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<
     }
 }
 
-/// Who has a device open, as far as the kernel tells.
+/// Returns the error for an open device, with its user as far as the kernel tells.
 fn opened(number: DeviceNumber) -> Result<Error> {
     let holders = format!("/sys/dev/block/{number}/holders");
     let is_held = fs::read_dir(holders).is_ok_and(|mut holders| holders.next().is_some());
@@ -224,12 +226,11 @@ fn opened(number: DeviceNumber) -> Result<Error> {
     ))
 }
 
-/// Takes the device from a volume that nobody uses, and looks whether it is gone: where the kernel
-/// does not answer LVM, that takes the volume for one without a device (`lv_info` in its
-/// lib/activate/activate.c).
+/// Deactivates a volume that is not in use, and checks that its device is gone: if LVM gets no answer from the kernel,
+/// it takes the volume for inactive (`lv_info` in its lib/activate/activate.c).
 ///
 /// # Errors
-/// [`ErrorKind::Storage`] where it is still there, [`ErrorKind::Busy`] where somebody uses it.
+/// [`ErrorKind::Storage`] when the device is still there or in use.
 pub fn let_go(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
     place.deactivate(name)?;
     match mapping::find(None, |found| found.uuid == uuid)? {
@@ -241,11 +242,10 @@ pub fn let_go(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
     }
 }
 
-/// Removes a volume, its device first: a device whose volume is gone lies on space that the next
-/// volume gets.
+/// Removes a volume, its device first: a device without a volume would lie on space that the next volume gets.
 ///
 /// # Errors
-/// When it may still be there.
+/// When the volume may still be there.
 pub fn remove(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
         let_go(place, &volume.name, &volume.uuid)?;
@@ -253,12 +253,12 @@ pub fn remove(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     place.remove(volume)
 }
 
-/// Takes the device from a volume that LVM was to make, and that is not in the group's metadata: where
-/// the kernel does not answer LVM while it gives up, it takes back the metadata alone (see [`let_go`]).
-/// No command of LVM finds such a device, and the next volume gets the space below it.
+/// Removes the device of a volume that LVM failed to create and that is not in the group's metadata. If the kernel does
+/// not answer LVM while it rolls back, LVM rolls back only the metadata (see [`let_go`]). No LVM command finds such a
+/// device, and the next volume gets the space below it.
 ///
 /// # Errors
-/// When it may still be there.
+/// When the device may still be there.
 pub fn clear(place: &GroupOrThinPool, name: &str) -> Result<()> {
     let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
     match mapping::find(None, is_it)? {

@@ -1,5 +1,5 @@
-//! Which disks are a place's own. LVM reads every disk of the node, also those that a pod or a virtual
-//! machine writes as it likes, and believes what the newest metadata say.
+//! The disks that belong to a group. LVM reads every disk of the node, also those that a pod or a virtual machine can
+//! write raw, and trusts the newest metadata it finds.
 
 use super::{
     changed::{Changed, PartRow},
@@ -18,7 +18,7 @@ use std::{
 };
 
 impl GroupOrThinPool {
-    /// Changes the group's metadata, on its own disks, while none is away.
+    /// Changes the group's metadata, on its own disks only, and only if no disk is missing.
     pub(super) fn change(
         &self,
         doing: &str,
@@ -30,8 +30,8 @@ impl GroupOrThinPool {
         self.change_on(doing, words, &disks, hold)
     }
 
-    /// LVM is not shown a disk that came into the group after `disks` were asked for, and writes into the others
-    /// that it is missing: that is taken back.
+    /// Runs a change on `disks`. If a disk was added to the group after `disks` were read, LVM does not see it and
+    /// marks it as missing in the metadata; that mark is removed again.
     fn change_on(
         &self,
         doing: &str,
@@ -65,8 +65,8 @@ impl GroupOrThinPool {
         command::change(doing, &words, &shown, &[])
     }
 
-    /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
-    /// that is changed, and its UUID if there is one yet.
+    /// Runs a change that also gives the kernel new device tables. `volume` is the name of the changed volume, and its
+    /// UUID if it has one already.
     pub(super) fn change_devices(
         &self,
         doing: &str,
@@ -79,7 +79,7 @@ impl GroupOrThinPool {
         self.load(doing, words, volume, disks, hold)
     }
 
-    /// Only gives the kernel tables of devices, also while a disk is away.
+    /// Runs a command that only gives the kernel device tables, also while a disk is missing.
     pub(super) fn load_devices(
         &self,
         doing: &str,
@@ -89,7 +89,7 @@ impl GroupOrThinPool {
         self.load(doing, words, volume, self.disks()?, &[])
     }
 
-    /// The same for a device that is there.
+    /// Runs such a command for a device that already exists.
     pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
         command::change(doing, words, self.disks()?.paths(), &[])
     }
@@ -116,15 +116,15 @@ impl GroupOrThinPool {
         self.change_on(doing, words, &disks, hold)
     }
 
-    /// The same for what changes no metadata, and is done also where these are in doubt.
+    /// Runs a command that changes no metadata, even if the metadata are in doubt.
     pub(super) fn change_in_doubt(&self, doing: &str, words: &[&str]) -> Result<()> {
         let disks = self.disks();
         let shown = disks.as_ref().map_or(&[][..], Disks::paths);
         command::change(doing, words, shown, &[])
     }
 
-    /// The disks of the one group of this name that is a pool, or has a thin pool that is one: the pool
-    /// that the node remembers, where it does.
+    /// Returns the disks of the one group of this name that is a pool or has a thin pool that is one. If the node
+    /// remembers a pool of this name, it must be that one.
     pub(super) fn disks_of_the_pool(&self, said: &str) -> Result<Vec<String>> {
         let group = format!("vg_name=\"{}\"", self.group);
         let of_thin_pools = match &self.thin_pool {
@@ -133,7 +133,7 @@ impl GroupOrThinPool {
         };
         let tagged = |verb, fields, which: &str| of::<TagRow>(verb, fields, &["-S", which], &[]);
         let mut found = tagged("lvs", "vg_uuid,lv_tags", &of_thin_pools)?;
-        // Whoever knows a device alone does not know which of the two has the tag.
+        // A caller that knows only a device does not know whether the group or a thin pool has the tag.
         if self.thin_pool.is_none() {
             found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
         }
@@ -154,8 +154,8 @@ impl GroupOrThinPool {
         Ok(own.map(|disk| disk.pv_name).collect())
     }
 
-    /// Checks what LVM said of disks that have different metadata of the group. It is so after a power cut
-    /// within a change, and then the disk with the older ones knows the other.
+    /// Checks LVM's messages for disks with different metadata of the group. A power cut within a change causes that,
+    /// and then the disk with the older metadata lists the other disk.
     pub(super) fn expect_agreement(&self, said: &str) -> Result<()> {
         let disagreements = disagreements(said, &self.group);
         for Disagreement { older, newer } in &disagreements {
@@ -177,7 +177,7 @@ impl GroupOrThinPool {
         Ok(())
     }
 
-    /// Whether one disk of the group names the other as one.
+    /// Whether the metadata on disk `older` list the disk `newer`.
     fn knows(&self, older: &str, newer: &str) -> Result<bool> {
         let only = |disk: &str| [disk.to_owned()];
         let fields = IdentityRow::FIELDS;
@@ -187,7 +187,7 @@ impl GroupOrThinPool {
     }
 }
 
-/// A report that is not looked at for what LVM warns of.
+/// Runs a report without checking LVM's warnings.
 fn of<R: DeserializeOwned>(
     verb: &str,
     fields: &str,
@@ -201,7 +201,7 @@ fn of<R: DeserializeOwned>(
     rows(&command::report(&words, disks)?.stdout)
 }
 
-/// What one disk has of a group's metadata.
+/// Version of a group's metadata on one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Metadata<'a> {
     seqno: &'a str,
@@ -221,15 +221,15 @@ impl Display for Metadata<'_> {
     }
 }
 
-/// Metadata of which LVM takes the newer.
+/// Different metadata on two disks; LVM uses the newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Disagreement<'a> {
     older: Metadata<'a>,
     newer: Metadata<'a>,
 }
 
-/// `WARNING: ignoring metadata seqno %u on %s for seqno %u on %s for VG %s.` in LVM's
-/// lib/metadata/metadata.c (`_vg_read`), which begins with a capital since 2.03.34.
+/// Parses `WARNING: ignoring metadata seqno %u on %s for seqno %u on %s for VG %s.` in LVM's lib/metadata/metadata.c
+/// (`_vg_read`), which begins with a capital since 2.03.34.
 fn disagreements<'a>(said: &'a str, group: &str) -> Vec<Disagreement<'a>> {
     let of_group = format!(" for VG {group}.");
     let pair = |line: &'a str| {
@@ -248,7 +248,7 @@ fn disagreements<'a>(said: &'a str, group: &str) -> Vec<Disagreement<'a>> {
     pairs
 }
 
-/// Whether two disks have different metadata that are equally new, as no cut within a change leaves them:
+/// Whether two disks have different metadata with the same sequence number, which no power cut causes:
 /// `scan of VG %s from %s mda%d found mda_checksum %x` in LVM's lib/cache/lvmcache.c.
 fn forked(said: &str, group: &str) -> bool {
     let scan = format!("can of VG {group} from ");
@@ -256,8 +256,8 @@ fn forked(said: &str, group: &str) -> bool {
         .any(|line| line.contains(&scan) && line.contains(" found mda_checksum "))
 }
 
-/// Whether disks have different metadata, in the words of a release before 2.03.04, which names no disks
-/// (lib/metadata/metadata.c and lib/cache/lvmetad.c), or of a later one that has named them before.
+/// Whether disks have different metadata, according to a release before 2.03.04, which does not name the disks
+/// (lib/metadata/metadata.c and lib/cache/lvmetad.c), or to a later one, which named them in an earlier message.
 fn differ(said: &str, group: &str) -> bool {
     let within = [
         format!("nconsistent metadata found for VG {group} - updating to use version "),
@@ -325,7 +325,7 @@ mod tests {
                 assert!(!forked(scan, group), "{group}");
             }
         }
-        // Another command of LVM changes the group while this one scans without a lock.
+        // Another LVM command changes the group while this one scans without a lock.
         let change = "  Scan of VG vg0 from /dev/vdb found metadata seqno 7 vs previous 6.";
         assert!(!forked(change, "vg0"));
     }

@@ -1,4 +1,4 @@
-//! A place logical volumes are carved from: a volume group, or a thin pool in one.
+//! The container of logical volumes: a volume group, or a thin pool in one.
 
 use super::{
     command::{report, said},
@@ -14,10 +14,10 @@ use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 
-/// What every report is asked for: bytes, in JSON.
+/// Options of every report: JSON, sizes in bytes.
 pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
 
-/// A volume group, or a thin pool in it. Nothing is read before something is asked.
+/// A volume group, or a thin pool in it. Nothing is read before a method is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOrThinPool {
     /// The group's name.
@@ -26,21 +26,21 @@ pub struct GroupOrThinPool {
     pub thin_pool: Option<String>,
 }
 
-/// Which of a place's volumes a report is about.
+/// Selects the volumes of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// The one with this name.
+    /// The volume with this name.
     One(&'a str),
-    /// All.
+    /// All volumes.
     All,
 }
 
 impl GroupOrThinPool {
-    /// What LVM knows of the place and of some of its volumes.
+    /// Reads LVM's state of the group or thin pool, and of the selected volumes.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no such group or thin pool,
-    /// [`ErrorKind::Conflict`] where it is not the pool that the node remembers.
+    /// [`ErrorKind::NotFound`] when there is no such group or thin pool, [`ErrorKind::Conflict`] when it is not the
+    /// pool that the node remembers.
     pub fn look(&self, which: Which<'_>) -> Result<View> {
         let view = self.look_at_any(which)?;
         self.expect_remembered(&view)?;
@@ -73,7 +73,7 @@ impl GroupOrThinPool {
             )
             .because(self.to_string()));
         }
-        // No volume tells of its group.
+        // The group has no volumes, so its own row is used.
         let group = found.vg.into_iter().next().ok_or_else(|| self.missing())?;
         Ok(View {
             disks,
@@ -81,15 +81,15 @@ impl GroupOrThinPool {
         })
     }
 
-    /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
-    /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the key
-    /// that it was copied with, and so its volumes. The node remembers that this is its pool; `replaces`
-    /// allows that in the place of another one.
+    /// Makes this a pool: adds a tag with a key, unless there is one. The flag tells whether the tag was added. A thin
+    /// pool is also set to fail writes at once when it is full. A copy of a group keeps the key it was copied with, and
+    /// so its volumes. The node remembers the pool as its own; `replaces` allows this to replace another remembered
+    /// pool.
     ///
     /// # Errors
-    /// As for [`GroupOrThinPool::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
-    /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there, and where the node
-    /// remembers another pool, or nobody can say which.
+    /// As for [`GroupOrThinPool::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero its blocks;
+    /// [`ErrorKind::Conflict`] for a copy while the original is there, and when the node remembers another pool or the
+    /// pool cannot be identified.
     pub fn init(&self, replaces: bool) -> Result<(PoolId, bool)> {
         if !replaces {
             self.expect_unknown_or_same(&self.look_at_any(Which::All)?)?;
@@ -114,7 +114,7 @@ impl GroupOrThinPool {
         let view = self.look_at_any(Which::All)?;
         let copied = view.pool_tag()?;
         let key = match &copied {
-            // With another key nothing of theirs can be read.
+            // With a new key, the handles of these volumes could not be read.
             None if view.has_our_volumes() => return Err(tag_is_lost()),
             None => PoolKey::random()?,
             Some(tag) if tag.group == view.uuid => {
@@ -135,11 +135,11 @@ impl GroupOrThinPool {
         words.push(&path);
         self.change("make it a pool", &words, &[])?;
         sync(self.disks()?.paths())?;
-        // Somebody else may have done the same at the same time; then there are two tags.
+        // Another process may have done the same concurrently; then there are two tags, and this fails.
         Ok((self.look_at_any(Which::All)?.id()?, true))
     }
 
-    /// Checks that nothing in another group is this pool too.
+    /// Checks that no other group has this pool's key.
     fn expect_alone(&self, group: &str, id: PoolId) -> Result<()> {
         let (verb, fields) = match self.thin_pool {
             Some(_) => ("lvs", "vg_uuid,lv_tags"),
@@ -155,7 +155,7 @@ impl GroupOrThinPool {
         Ok(())
     }
 
-    /// What volumes may still take of a group's disks: those that may be used.
+    /// Returns the space that volumes may still take of the group's allocatable disks.
     ///
     /// # Errors
     /// As for [`GroupOrThinPool::look`].
@@ -166,9 +166,8 @@ impl GroupOrThinPool {
         Ok(Bytes(spread(free, stripes)))
     }
 
-    /// The disks of the group. LVM commits a change by writing to them and never
-    /// flushes their caches (`dev_write_bytes` in its lib/label/label.c), so a change outlasts a power
-    /// cut only once each was synced.
+    /// Returns the disks of the group. LVM commits a change by writing to them, but never flushes their caches
+    /// (`dev_write_bytes` in its lib/label/label.c). A change survives a power cut only after each disk was synced.
     ///
     /// # Errors
     /// As for [`GroupOrThinPool::look`].
@@ -176,13 +175,13 @@ impl GroupOrThinPool {
         self.disk_rows().map(Disks::from)
     }
 
-    /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one
-    /// that is none of ours.
+    /// Returns a row for each disk of this group. `pvs` would read the disks of all groups, and fail for a bad disk of
+    /// another group.
     pub(super) fn disk_rows(&self) -> Result<Vec<DiskRow>> {
         self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
     }
 
-    /// Whether anybody has the volume's device open; `None` where LVM cannot tell.
+    /// Whether any process has the volume's device open; `None` if LVM cannot tell.
     pub(super) fn says_open(&self, name: &str) -> Result<Option<bool>> {
         let rows = self.ask::<OpenRow>("lvs", OpenRow::FIELDS, &[], &self.path(name))?;
         let said = rows.first().map(|row| row.lv_device_open.as_str());
@@ -193,10 +192,10 @@ impl GroupOrThinPool {
         })
     }
 
-    /// Names that were given to volumes of a pool which may not be made yet.
+    /// Opens the names that are promised to volumes of a pool before these exist.
     ///
     /// # Errors
-    /// When /run cannot be written.
+    /// When /run is not writable.
     pub fn names(id: PoolId) -> Result<Names> {
         Names::open(id)
     }
@@ -213,14 +212,14 @@ impl GroupOrThinPool {
         .because(self.to_string())
     }
 
-    /// Checks that no disk of the group is there twice. Of a disk and its copy LVM uses one, and after
-    /// the next boot perhaps the other.
+    /// Checks that no disk of the group is present twice. LVM uses either the disk or its copy, and after the next boot
+    /// perhaps the other one.
     fn expect_no_copies(&self) -> Result<()> {
         let ours = format!("pv_duplicate=1 && vg_name=\"{}\"", self.group);
         let mut words = vec!["pvs", "-a"];
         words.extend(REPORT);
         words.extend(["-o", CopyRow::FIELDS, "-S", &ours]);
-        // It fails for disks that are none of ours, and tells of ours all the same.
+        // The command fails because of unrelated disks, but still reports those of the group.
         let copies: Vec<CopyRow> = rows(&report(&words, &[])?.stdout)?;
         if copies.is_empty() {
             return Ok(());
@@ -233,7 +232,7 @@ impl GroupOrThinPool {
         .because(format!("LVM does not use {}", names.join(", "))))
     }
 
-    /// Asks about one group or volume, which must be there.
+    /// Runs a report about one group or volume, which must exist.
     pub(super) fn ask<R: DeserializeOwned>(
         &self,
         verb: &str,
@@ -258,16 +257,16 @@ impl GroupOrThinPool {
         rows(&self.printed(&words)?)
     }
 
-    /// What LVM prints of the group, if it may be believed.
+    /// Returns LVM's output about the group, after checking that it is trustworthy.
     pub(super) fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
         let mut output = report(words, &[])?;
-        // LVM's words in tools/toollib.c; the status is 5 for everything.
+        // Message of LVM's tools/toollib.c; the exit status is 5 for every failure.
         if said(&output).contains("Multiple VGs found with the same name") {
             let disks = self.disks_of_the_pool(&said(&output))?;
             output = report(words, &disks)?;
         }
         let said = said(&output);
-        // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), of any group's disks.
+        // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), about disks of any group.
         if said.contains("Not using device") {
             self.expect_no_copies()?;
         }
@@ -294,14 +293,14 @@ impl std::fmt::Display for GroupOrThinPool {
     }
 }
 
-/// Also of another disk LVM says that something of it was not found.
+/// Whether LVM says that the group or thin pool is missing. It prints "not found" for other things too.
 fn says_missing(said: &str, group: &str) -> bool {
     said.contains(&format!("Volume group \"{group}\" not found"))
         || said.contains(&format!("Failed to find logical volume \"{group}/"))
 }
 
-/// How much of disks with this much free a volume over `stripes` of them can have: in turns, the
-/// emptiest give the same amount each (`_find_some_parallel_space` in LVM's
+/// Returns the space that a volume over `stripes` disks can have, given the free space of each disk: the disks with the
+/// most free space contribute equal amounts, round by round (`_find_some_parallel_space` in LVM's
 /// lib/metadata/lv_manip.c).
 fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
     let Ok(stripes) = usize::try_from(stripes.max(1)) else {

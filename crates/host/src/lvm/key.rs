@@ -1,15 +1,14 @@
-//! The key of a pool, which only root reads.
+//! The secret key of a pool.
 
 use crate::{PoolId, VolumeId, random, volume_id::half_digest};
 use flexvol_sdk::{Handle, Result};
 use std::fmt;
 
-/// 128 random bits in the tag that makes a group, or a thin pool, a pool.
+/// The key of a pool: 128 random bits in the tag that makes a group or thin pool a pool.
 ///
-/// What LVM keeps only root reads, but the marks of volumes are words of its command line, which every
-/// process of the node may read, and the service manager logs them. So they have the pool's id, which is
-/// derived from the key, and their handles sealed. The key itself is such a word only when
-/// a pool is made.
+/// Only root can read LVM's metadata. But marks of volumes are arguments of LVM commands, which every process of the
+/// node can read and the service manager logs. So a mark has the pool's id, which is derived from the key, and the
+/// volume's handle sealed with the key. The key itself is such an argument only when the pool is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PoolKey(Handle);
 
@@ -20,7 +19,7 @@ impl PoolKey {
 
     /// Reads 32 lower-case hexadecimal digits.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        // It is no less secret than a handle, and of the same form.
+        // The key is as secret as a handle, and has the same form.
         Handle::parse(text).map(PoolKey)
     }
 
@@ -28,14 +27,14 @@ impl PoolKey {
         self.0.to_string()
     }
 
-    /// Which pool this is the key of.
+    /// Returns the id of the pool with this key.
     #[must_use]
     pub fn id(&self) -> PoolId {
         PoolId::from_bytes(half_digest(&[b"flexvol pool id", self.0.as_bytes()]))
     }
 
-    /// A handle as it stands in the mark of the volume with this id, and what stands there as the
-    /// handle: each volume has a pad of its own, and nothing but its one handle is sealed with it.
+    /// Seals the handle of a volume for its mark, or unseals it: XOR with a pad. Each volume has its own pad, which
+    /// seals only that volume's one handle.
     #[must_use]
     pub fn sealed(&self, handle: &Handle, volume: &VolumeId) -> Handle {
         let seal = b"flexvol sealed handle";

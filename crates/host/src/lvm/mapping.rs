@@ -1,4 +1,4 @@
-//! What the kernel knows of a logical volume: its device-mapper device, as sysfs shows it.
+//! Device-mapper devices of logical volumes, as sysfs shows them.
 
 use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, Result};
@@ -10,28 +10,25 @@ use std::{
 /// A logical volume that has a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The device.
+    /// Device number.
     pub number: DeviceNumber,
-    /// The volume group's name when the device was made.
+    /// Name of the volume group when the device was created.
     pub group: String,
-    /// The logical volume's.
+    /// Name of the logical volume when the device was created.
     pub volume: String,
-    /// `LVM-`, the group's UUID and the volume's, without dashes (`build_dm_uuid` in LVM's
-    /// lib/activate/dev_manager.c). Both are random, so it names one volume for ever.
+    /// `LVM-`, the group's UUID and the volume's, without dashes (`build_dm_uuid` in LVM's lib/activate/dev_manager.c).
+    /// Both are random, so it identifies one volume for ever.
     pub uuid: String,
-    /// A program stopped it, or what it lies on, to change it, and everybody who reads or writes
-    /// it waits.
+    /// Whether this device, or one below it, is suspended for a change. Reads and writes hang meanwhile.
     pub suspended: bool,
-    /// The logical volume that must be refreshed before this one: a device below this one is
-    /// stopped that belongs to it. A stopped thin pool stops all its volumes, and these do not say
-    /// so.
+    /// Name of the logical volume to refresh before this one, because a device of it below this one is suspended. A
+    /// suspended thin pool blocks all its volumes, which are not marked as suspended themselves.
     pub stopped_below: Option<String>,
-    /// The device refuses writes.
+    /// Whether the device refuses writes.
     pub read_only: bool,
 }
 
-/// The logical volume a device is; `None` where it is none, or one of those that LVM makes for
-/// itself.
+/// Returns the logical volume of a device; `None` if it has none, or is internal to LVM.
 ///
 /// # Errors
 /// When sysfs cannot be read.
@@ -39,8 +36,8 @@ pub fn of(number: DeviceNumber) -> Result<Option<Mapping>> {
     read(Path::new(&format!("/sys/dev/block/{number}"))).map_err(failed)
 }
 
-/// The device of the volume that `wanted` describes. `hint` is the minor number it had last:
-/// only a wrong one costs a look at all devices.
+/// Finds the device of the volume that `wanted` accepts. `hint` is the minor number it had last; all devices are
+/// searched only if the hint is wrong.
 ///
 /// # Errors
 /// When sysfs cannot be read.
@@ -62,7 +59,7 @@ pub fn find(hint: Option<u32>, wanted: impl Fn(&Mapping) -> bool) -> Result<Opti
     Ok(None)
 }
 
-/// One that goes while it is read is gone.
+/// Reads the device in `directory`. A device that disappears meanwhile counts as missing.
 fn read(directory: &Path) -> io::Result<Option<Mapping>> {
     let Some((uuid, name)) = identity(directory)? else {
         return Ok(None);
@@ -92,11 +89,11 @@ fn read(directory: &Path) -> io::Result<Option<Mapping>> {
     }))
 }
 
-/// LVM stacks no more: a volume, its pool, what holds the pool's data, legs of a mirror.
+/// Maximum depth of LVM's device stacks: a volume, its pool, the pool's data volume, legs of a mirror.
 const DEEPEST: u32 = 4;
 
-/// The volume to which the first stopped device below this one belongs; `owner` for those that say
-/// nothing else.
+/// Returns the volume of the first suspended device below this one. `owner` is the volume of devices that do not name
+/// theirs.
 fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option<String>> {
     for below in entries(&directory.join("slaves"))? {
         let (Some(name), Some(suspended)) = (
@@ -105,8 +102,8 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
         ) else {
             continue;
         };
-        // With a layer (`vg0-tp0-tpool`) it is that volume's; without one LVM hides it in the
-        // volume above.
+        // A name with a layer (`vg0-tp0-tpool`) names its volume. A device without one is a hidden part of the volume
+        // above.
         let parts = parts(&name);
         let owner = match parts.as_slice() {
             [_, volume, _layer] => volume,
@@ -124,7 +121,7 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
     Ok(None)
 }
 
-/// What is in a directory of sysfs; nothing where it has gone.
+/// Returns the paths in a directory of sysfs; none if the directory disappeared.
 pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(directory) {
         Err(error) if is_gone(&error) => Ok(Vec::new()),
@@ -132,7 +129,7 @@ pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The UUID and the name of a device of device-mapper; `None` for any other.
+/// Returns the UUID and the name of a device-mapper device; `None` for any other device.
 pub(super) fn identity(directory: &Path) -> io::Result<Option<(String, String)>> {
     let Some(uuid) = text(directory.join("dm/uuid"))? else {
         return Ok(None);
@@ -140,7 +137,7 @@ pub(super) fn identity(directory: &Path) -> io::Result<Option<(String, String)>>
     Ok(text(directory.join("dm/name"))?.map(|name| (uuid, name)))
 }
 
-/// Whoever makes a mapping calls it as he likes, and it need not be text.
+/// Reads a file of sysfs. The name of a mapping is arbitrary and need not be UTF-8.
 pub(super) fn text(path: PathBuf) -> io::Result<Option<String>> {
     match fs::read(path) {
         Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned())),
@@ -149,7 +146,7 @@ pub(super) fn text(path: PathBuf) -> io::Result<Option<String>> {
     }
 }
 
-/// Of a device that is being removed device-mapper tells nothing (`dm_attr_show` in drivers/md/dm-sysfs.c).
+/// Whether the device is being removed: device-mapper then fails reads (`dm_attr_show` in drivers/md/dm-sysfs.c).
 fn is_going(error: &io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::INVAL, Errno::IO].contains(&Errno::from_io_error(error).unwrap_or(Errno::PERM))
@@ -164,7 +161,7 @@ pub(super) fn failed(error: io::Error) -> Error {
     Error::system("look at the node's logical volumes", error)
 }
 
-/// Two UUIDs of 32 characters; a third part would name a layer (`-tpool`, `-real`).
+/// Length of a volume's UUID: two UUIDs of 32 characters. A third part would name a layer (`-tpool`, `-real`).
 pub(super) const UUID_LENGTH: usize = "LVM-".len() + 64;
 
 fn volume_in(uuid: &str, name: &str) -> Option<(String, String)> {
@@ -177,8 +174,8 @@ fn volume_in(uuid: &str, name: &str) -> Option<(String, String)> {
     }
 }
 
-/// Splits a device's name as LVM joins it (`dm_build_dm_name` in libdm/libdm-string.c): group,
-/// volume and layer with one hyphen between, and each hyphen of theirs doubled.
+/// Splits a device name as LVM builds it (`dm_build_dm_name` in libdm/libdm-string.c): group, volume and layer, joined
+/// by hyphens; hyphens within them are doubled.
 pub(super) fn parts(name: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let mut characters = name.chars().peekable();
@@ -235,7 +232,7 @@ mod tests {
         }
     }
 
-    /// A device as sysfs shows it, on others.
+    /// Creates a device in a fake sysfs, on top of other devices.
     fn device(root: &Path, name: &str, suspended: bool, below: &[&str]) {
         let uuid = match name.matches('-').count() {
             1 => UUID.to_owned(),

@@ -1,19 +1,19 @@
-//! The room that a group has for its own metadata. They are text, and the room cannot be made larger.
+//! The metadata area of a group. Metadata are text, and the area cannot be enlarged.
 
 use super::percent::Percent;
 use flexvol_sdk::Bytes;
 
-/// The room for a group's metadata.
+/// Space of a group's metadata area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// All of it.
+    /// Total size.
     pub size: Bytes,
-    /// What is left.
+    /// Free space.
     pub free: Bytes,
 }
 
 impl Metadata {
-    /// How full it is.
+    /// Returns how full the area is.
     #[must_use]
     pub fn taken(&self) -> Percent {
         self.taken_with(Bytes(0))
@@ -23,13 +23,13 @@ impl Metadata {
         Percent::taken(self.free.saturating_sub(more).0, self.size.0)
     }
 
-    /// From here on a group should have been made with more, or its volumes be fewer: it cannot be given more.
+    /// Whether the area is more than half full. The group cannot get a larger one, so it needs fewer volumes.
     #[must_use]
     pub fn is_half_full(&self) -> bool {
         self.taken() > Percent::of_hundred(50)
     }
 
-    /// How much of it volumes may take that were deleted and are kept: a third once it is half full; `None` before.
+    /// Space that deleted but kept volumes may take in the area: a third once it is half full; `None` before.
     #[must_use]
     pub fn max_kept(&self) -> Option<Bytes> {
         self.is_half_full().then_some(Bytes(self.size.0 / 3))

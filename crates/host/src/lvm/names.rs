@@ -1,8 +1,7 @@
-//! Names that were promised to volumes before these were made.
+//! Names promised to volumes that do not exist yet.
 //!
-//! The name of a volume stands in its mark, and so in the metadata of its group. Between the moment
-//! a name is bound and the one in which its volume is there, a symbolic link in /run holds it: it
-//! only has to outlive the call.
+//! The name of a volume is in its mark, and so in its group's metadata. From the moment a name is promised until the
+//! volume exists, a symbolic link in /run holds it: the link only has to outlive the callout.
 
 use crate::{
     VolumeId,
@@ -20,10 +19,10 @@ use std::{
 
 const DIRECTORY: &str = "/run/flexvol/names";
 
-/// Whoever makes or grows a volume holds the lock while LVM works.
+/// Timeout for the pool's lock, which is held while LVM creates or extends a volume.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The directory of a pool's promised names, whose lock is the pool's.
+/// The directory of a pool's promised names. Its lock is the pool's lock.
 #[derive(Debug)]
 pub struct Names {
     directory: File,
@@ -39,45 +38,45 @@ impl Names {
         Ok(Names { directory, path })
     }
 
-    /// Promises a name; the answer is the volume that has it now.
+    /// Promises a name. Returns the handle of the volume that has the name now.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When the name cannot be written or read.
     pub fn reserve(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
         links::reserve(&self.directory, name, handle)
     }
 
-    /// The volume that a name was promised to.
+    /// Returns the handle of the volume that a name was promised to.
     ///
     /// # Errors
-    /// When it cannot be known.
+    /// When the name cannot be read.
     pub fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>> {
         links::read(&self.directory, name)
     }
 
-    /// Takes a promise back, if it was made to this volume.
+    /// Revokes a promise, if it was made to this volume.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// When the promise may still be there.
     pub fn release(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         let _lock = self.lock()?;
         links::release(&self.directory, name, volume)
     }
 
-    /// Promises older than `age`.
+    /// Returns the promises older than `age`.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the promises cannot be listed.
     pub fn older_than(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         let promised = links::older_than(&self.directory, age)?;
         let volume = |(name, handle)| (name, VolumeId::of(&handle));
         Ok(promised.into_iter().map(volume).collect())
     }
 
-    /// Held while space is counted and taken, so that two volumes cannot be promised the same.
+    /// Locks the pool. Held while space is counted and allocated, so that no space is promised to two volumes.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where another one holds it too long.
+    /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) when another process holds the lock too long.
     pub fn lock(&self) -> Result<PoolGuard> {
         let file =
             File::open(&self.path).map_err(|error| Error::system("open the pool's lock", error))?;

@@ -1,8 +1,8 @@
-//! Whether a device is its group's own: all that it lies on is the group's.
+//! Ownership of devices: a device belongs to a group if all devices below it do.
 //!
-//! The UUIDs of a group and of its volumes stand in sysfs for every container to read, and whoever writes a raw
-//! disk can give them to a group of his own. Whatever activates that tells the kernel of devices on his disk,
-//! which then have the identity, or the names, of the pool's. Only what is below a device cannot be made up.
+//! Every container can read the UUIDs of a group and its volumes in sysfs, and a user of a raw disk can give them to a
+//! group of his own. When that is activated, the kernel has devices on his disk with the identity or the names of the
+//! pool's. Only the devices below a device cannot be forged.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -20,37 +20,38 @@ use std::{
 /// The disks of a group; by default none is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disks {
-    /// What the device-mapper UUIDs of the group's devices begin with.
+    /// Prefix of the device-mapper UUIDs of the group's devices.
     prefix: String,
-    /// Those that are there, and that LVM takes as they are.
+    /// Paths of the disks that are present and not marked as missing.
     paths: Vec<String>,
-    /// What LVM calls all of them.
+    /// LVM's UUIDs of all disks.
     uuids: Vec<String>,
-    /// How many are not, or count as missing.
+    /// Number of disks that are not present or marked as missing.
     away: usize,
-    /// All that have a device, also those that were away for a while, and the paths of a multipath disk.
+    /// Device numbers of all disks that have one, including those marked as missing, and of the paths of multipath
+    /// disks.
     own: BTreeSet<DeviceNumber>,
-    /// LVM finds every disk of the group.
+    /// Whether LVM finds every disk of the group.
     pub(super) complete: bool,
 }
 
-/// Whose a device is: what the worst of the devices below it is.
+/// Owner of a device: the worst result of the devices below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
-    /// The group's.
+    /// The group.
     Own,
-    /// It lies on this device, which has gone, or which is a part of a volume and lies on nothing: nothing can be read
-    /// from it.
+    /// The device lies on this device, which is gone, or which is a part of a volume and lies on nothing: it cannot be
+    /// read.
     Gone(String),
-    /// It lies on this device, which may be a disk of the group, as LVM does not find all of them. Or it is this
-    /// device itself, whose table names no other.
+    /// The device lies on this one, which may be a disk of the group, because LVM does not find all of them. Or this is
+    /// the device itself, and its table refers to no device.
     Unknown(String),
-    /// It lies on this device, which is none of the group's.
+    /// The device lies on this device, which does not belong to the group.
     Foreign(String),
 }
 
 impl Whose {
-    /// Why a device that is not the group's cannot be used.
+    /// Returns an error unless the device belongs to the group.
     pub(super) fn expect_own(self) -> Result<()> {
         let (said, on) = match self {
             Whose::Own => return Ok(()),
@@ -63,7 +64,7 @@ impl Whose {
         Err(Error::new(ErrorKind::Storage, said).because(on))
     }
 
-    /// That a device is in use which is not the group's.
+    /// Returns the error for a device in use that does not belong to the group.
     pub(super) fn in_use(self) -> Error {
         let (said, on) = match self {
             Whose::Gone(on) => (
@@ -81,7 +82,7 @@ impl Whose {
 }
 
 impl Disks {
-    /// The disks of the group with this UUID, each with whether LVM says that it is missing.
+    /// Builds the disks of the group with this UUID: each path, and whether LVM reports the disk as missing.
     pub(super) fn new(group: &str, disks: Vec<(String, bool)>) -> Self {
         let mut own = BTreeSet::new();
         let mut complete = !disks.is_empty();
@@ -111,22 +112,22 @@ impl Disks {
         Disks { uuids, ..self }
     }
 
-    /// Whether a disk with this UUID was none of the group's.
+    /// Whether no disk of the group has this UUID.
     pub(super) fn lacks(&self, uuid: &str) -> bool {
         !self.uuids.iter().any(|known| known == uuid)
     }
 
-    /// The paths of those that are there.
+    /// Paths of the disks that are present.
     #[must_use]
     pub fn paths(&self) -> &[String] {
         &self.paths
     }
 
-    /// Checks that none is away: LVM makes and grows nothing then, and writes into the others with any change that it is
-    /// missing, and uses it no more when it is back.
+    /// Checks that no disk is missing. LVM creates and extends nothing then; any other change marks the disk as missing
+    /// in the metadata, and LVM does not use it any more when it is back.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] where one is.
+    /// [`ErrorKind::Busy`] when a disk is missing.
     pub(super) fn expect_none_away(&self) -> Result<()> {
         if self.away == 0 {
             return Ok(());
@@ -141,7 +142,7 @@ impl Disks {
         ))
     }
 
-    /// Whose a device is.
+    /// Returns the owner of a device.
     ///
     /// # Errors
     /// When sysfs cannot be read.
@@ -151,11 +152,11 @@ impl Disks {
 
     pub(super) fn judge(&self, device: &Path) -> io::Result<Whose> {
         let (uuid, name) = identity(device)?.unwrap_or_default();
-        // What says by its UUID that it is another group's is.
+        // A UUID of another group is certain, even if disks of this group are missing.
         let is_certain = self.complete || !self.names(&uuid);
         let below = below(device)?;
         if below.is_empty() && !stands_for_nothing(device)? {
-            // A whole volume's table names no disk where a person replaced it: that is his to end.
+            // An administrator replaced the table of a whole volume by one without devices, and must undo that.
             return Ok(match (self.names(&uuid), is_hidden(&uuid, &name)) {
                 (true, true) => Whose::Gone(name_of(device)),
                 (true, false) => Whose::Unknown(name_of(device)),
@@ -172,8 +173,8 @@ impl Disks {
                 Some(_) if is_certain => Whose::Foreign(name_of(&device)),
                 Some(_) => Whose::Unknown(name_of(&device)),
             };
-            // The other legs of a mirror have its data. Anything else makes do with what is there while a disk is away;
-            // once LVM finds all of them again, the table is the one of before.
+            // The other legs of a mirror have the same data. While a disk is missing, other volumes work with what is
+            // there; once LVM finds all disks, the table is the original one again.
             let is_spared = match whose {
                 Whose::Gone(_) => !self.complete || is_leg(&device)?,
                 Whose::Unknown(_) => is_leg(&device)?,
@@ -185,8 +186,8 @@ impl Disks {
         Ok(worst.or(spared).unwrap_or(Whose::Own))
     }
 
-    /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
-    /// as his raw disk.
+    /// Whether a device is a hidden part of the group's volumes. A whole volume is not: a tenant may have it as a raw
+    /// disk.
     fn is_layer(&self, device: &Path, is_cachevol: bool) -> io::Result<bool> {
         let found = identity(device)?;
         Ok(found.is_some_and(|(uuid, name)| {
@@ -194,20 +195,20 @@ impl Disks {
         }))
     }
 
-    /// Whether a device-mapper UUID is of the group.
+    /// Whether a device-mapper UUID belongs to the group.
     pub(super) fn names(&self, uuid: &str) -> bool {
         uuid.starts_with(&self.prefix)
     }
 }
 
-/// What the kernel calls a device.
+/// Returns the kernel's name of a device.
 fn name_of(device: &Path) -> String {
     let name = device.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// What LVM hides has a third part in its UUID or its name, or a reserved name (`_lvname_has_reserved_string` in
-/// lib/misc/lvm-string.c).
+/// Whether LVM hides a device: its UUID or name has a third part, or it has a reserved name
+/// (`_lvname_has_reserved_string` in lib/misc/lvm-string.c).
 pub(super) fn is_hidden(uuid: &str, name: &str) -> bool {
     const RESERVED: [&str; 18] = [
         "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mimage", "_mlog",
@@ -222,21 +223,21 @@ pub(super) fn is_hidden(uuid: &str, name: &str) -> bool {
         || RESERVED.iter().any(|part| volume.contains(part))
 }
 
-/// Whether it is a leg of a mirror or of a RAID, or the log of one.
+/// Whether a device is a leg or the log of a mirror or RAID.
 fn is_leg(device: &Path) -> io::Result<bool> {
     const LEGS: [&str; 4] = ["_rimage_", "_rmeta_", "_mimage_", "_mlog"];
     let volume = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(1));
     Ok(volume.is_some_and(|volume| LEGS.iter().any(|leg| volume.contains(leg))))
 }
 
-/// Before LVM 2.03.06 what a cache keeps its data in has a name like a whole volume, and on it lie `VG-NAME-_cdata`
-/// and `VG-NAME-_cmeta` alone (`_add_new_lv_to_dtree` in its lib/activate/dev_manager.c).
+/// Whether a device lies on a cache volume. Before LVM 2.03.06 that has a name like a whole volume, and only
+/// `VG-NAME-_cdata` and `VG-NAME-_cmeta` lie on it (`_add_new_lv_to_dtree` in its lib/activate/dev_manager.c).
 fn is_on_cachevol(device: &Path) -> io::Result<bool> {
     let layer = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(2));
     Ok(layer.is_some_and(|layer| ["_cdata", "_cmeta"].contains(&layer.as_str())))
 }
 
-/// A device that has no table yet, or that LVM puts in the place of a disk that is missing.
+/// Whether a device has no table yet, or is LVM's placeholder for a missing disk.
 fn stands_for_nothing(device: &Path) -> io::Result<bool> {
     let Some(name) = text(device.join("dm/name"))? else {
         return Ok(false);
@@ -251,7 +252,7 @@ fn directory(number: DeviceNumber) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{number}"))
 }
 
-/// The devices that one lies on, each with its directory in sysfs; one that has gone has no number.
+/// Returns the devices directly below a device, with their directories in sysfs; one that is gone has no number.
 fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
     let mut found = Vec::new();
     for device in entries(&device.join("slaves"))? {
@@ -264,15 +265,15 @@ fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
     Ok(found)
 }
 
-/// The paths of a multipath disk, or of one of its partitions: a volume may have been activated on one before they
-/// were put together.
+/// Returns the paths of a multipath disk, or of one of its partitions: a volume may have been activated on one path
+/// before they were combined.
 fn paths_of(disk: &Path) -> io::Result<Vec<DeviceNumber>> {
     let uuid = text(disk.join("dm/uuid"))?.unwrap_or_default();
     if uuid.starts_with("mpath-") {
         let paths = below(disk)?.into_iter();
         return Ok(paths.filter_map(|(number, _)| number).collect());
     }
-    // As kpartx names it.
+    // Name format of kpartx.
     let partition = uuid.strip_prefix("part");
     let Some((partition, _)) = partition.and_then(|rest| rest.split_once("-mpath-")) else {
         return Ok(Vec::new());

@@ -1,9 +1,9 @@
-//! How full something is, as LVM prints it.
+//! Fill levels, as LVM prints them.
 
 use flexvol_sdk::Bytes;
 use std::fmt;
 
-/// Hundredths of a percent, which is as exact as LVM tells it (`%.2f` in lib/report/report.c).
+/// Hundredths of a percent, the precision of LVM's reports (`%.2f` in lib/report/report.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(u16);
 
@@ -14,7 +14,7 @@ impl Percent {
         Percent(percent as u16 * 100)
     }
 
-    /// Reads `12.34`; `None` where LVM does not know, and prints nothing.
+    /// Parses `12.34`; `None` if LVM does not know the value and prints nothing.
     pub(super) fn parse(text: &str) -> Option<Percent> {
         let (whole, hundredths) = text.split_once('.').unwrap_or((text, "00"));
         let [tens, ones] = hundredths.as_bytes() else {
@@ -26,14 +26,14 @@ impl Percent {
         Some(Percent(whole.checked_mul(100)?.checked_add(hundredths)?))
     }
 
-    /// How full something is of which so much is free; empty where it has no size.
+    /// Returns the fill level of `size` with `free` left; empty if `size` is 0.
     pub(super) fn taken(free: u64, size: u64) -> Percent {
         let free = (u128::from(free) * 10_000).checked_div(size.into());
         let free = free.and_then(|free| u16::try_from(free).ok());
         Percent(10_000_u16.saturating_sub(free.unwrap_or(10_000)))
     }
 
-    /// What is left of `size`.
+    /// Returns the free part of `size`.
     pub(super) fn left_of(self, size: Bytes) -> Bytes {
         let left = 10_000_u128.saturating_sub(self.0.into());
         let left = u128::from(size.0) * left / 10_000;

@@ -1,4 +1,4 @@
-//! The pieces of a group's disks that no volume has.
+//! Free pieces of a group's disks.
 
 use super::{
     group_or_thin_pool::{GroupOrThinPool, REPORT},
@@ -7,14 +7,14 @@ use super::{
 use flexvol_sdk::Result;
 use serde::Deserialize;
 
-/// What no logical volume has of the disks of a group.
+/// Report of the free pieces of a group's disks.
 #[derive(Debug, Default, Deserialize)]
 struct FreeReport {
     #[serde(default)]
     pvseg: Vec<FreeRow>,
 }
 
-/// A piece of a disk.
+/// One piece of a disk.
 #[derive(Debug, Deserialize)]
 struct FreeRow {
     pv_allocatable: String,
@@ -23,7 +23,7 @@ struct FreeRow {
 }
 
 impl FreeReport {
-    /// What is asked for.
+    /// Arguments of the report.
     fn words() -> Vec<&'static str> {
         let mut words = vec!["--configreport", "pvseg"];
         words.extend(["-o", "pv_allocatable,pvseg_size"]);
@@ -36,7 +36,7 @@ impl FreeReport {
 }
 
 impl GroupOrThinPool {
-    /// What is free of the disks that may be used: pieces of so many extents.
+    /// Returns the free pieces of allocatable disks, in extents.
     ///
     /// # Errors
     /// As for [`GroupOrThinPool::look`].
@@ -52,8 +52,9 @@ impl GroupOrThinPool {
     }
 }
 
-/// How many segments a volume gets at most with so many extents of what is free. Which pieces LVM takes depends on the
-/// disks that the volume is on (`_allocate` in its lib/metadata/lv_manip.c), so here it takes the smallest first.
+/// Returns the maximum number of segments of a volume with `extents` of the free pieces. Which pieces LVM takes depends
+/// on the disks that the volume is on (`_allocate` in its lib/metadata/lv_manip.c); the worst case takes the smallest
+/// first.
 pub(super) fn max_segments(mut free: Vec<u64>, extents: u64) -> u64 {
     free.sort_unstable();
     let mut missing = extents;

@@ -4,9 +4,9 @@ use super::{key::PoolKey, view::View, volume_in};
 use crate::pool::PoolId;
 use flexvol_sdk::{Error, ErrorKind, Result};
 
-/// What it begins with; a version, the pool's key and the group's UUID follow.
+/// Prefix of the tag; a version, the pool's key and the group's UUID follow.
 const POOL: &str = "flexvol-pool=";
-/// The version that is written.
+/// Version of new tags.
 const VERSION: &str = "1";
 
 /// A pool's tag.
@@ -14,12 +14,11 @@ const VERSION: &str = "1";
 pub(super) struct PoolTag<'a> {
     pub(super) text: &'a str,
     pub(super) key: PoolKey,
-    /// The group it was given to, as the kernel writes UUIDs: whoever copies a group gives the copy
-    /// another one, and leaves it its tags.
+    /// UUID, without dashes, of the group that got the tag. A copied group gets another UUID and keeps its tags.
     pub(super) group: &'a str,
 }
 
-/// Whether a tag makes something the pool with this id, in whatever group.
+/// Whether a tag is that of the pool with this id, in any group.
 pub(super) fn is_of_pool(tag: &str, id: PoolId) -> bool {
     let key = |field: &str| PoolKey::parse(field.strip_prefix("key=")?).ok();
     tag.strip_prefix(POOL).is_some_and(|fields| {
@@ -36,7 +35,7 @@ pub(super) fn is_of_group(tag: &str, group: &str) -> bool {
     of.and_then(|field| field.strip_prefix("group=")) == Some(group)
 }
 
-/// Of a place with volumes of ours and without a tag.
+/// Returns the error for a group with volumes of the driver and without a pool's tag.
 pub(super) fn tag_is_lost() -> Error {
     Error::new(
         ErrorKind::Conflict,
@@ -44,20 +43,20 @@ pub(super) fn tag_is_lost() -> Error {
     )
 }
 
-/// The tag that makes the group with this UUID, or a thin pool in it, the pool with this key.
+/// Returns the tag that makes the group with this UUID, or a thin pool in it, the pool with this key.
 pub(super) fn pool_tag(key: PoolKey, group: &str) -> String {
     format!("{POOL}{VERSION}:key={}:group={group}", key.text())
 }
 
 impl View {
-    /// Whether a volume of ours is among those that were asked for.
+    /// Whether the selected volumes include one of the driver.
     pub(super) fn has_our_volumes(&self) -> bool {
         self.volumes
             .iter()
             .any(|volume| volume_in(&volume.name).is_some())
     }
 
-    /// Which pool this is.
+    /// Returns the pool's id.
     ///
     /// # Errors
     /// As for [`View::key`].
@@ -65,11 +64,11 @@ impl View {
         Ok(self.key()?.id())
     }
 
-    /// The pool's key.
+    /// Returns the pool's key.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where it is none, [`ErrorKind::Configuration`] where its tag cannot be
-    /// understood, [`ErrorKind::Conflict`] where it is another group's.
+    /// [`ErrorKind::NotFound`] when this is not a pool, [`ErrorKind::Configuration`] when its tag cannot be parsed,
+    /// [`ErrorKind::Conflict`] when the tag was made for another group.
     pub fn key(&self) -> Result<PoolKey> {
         let tag = self.pool_tag()?.ok_or_else(|| {
             if self.has_our_volumes() {
@@ -90,10 +89,10 @@ impl View {
         .because(format!("the tag is of {}, this is {}", tag.group, self.uuid)))
     }
 
-    /// The pool's tag; `None` where it has none.
+    /// Returns the pool's tag; `None` if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`] where it cannot be understood.
+    /// [`ErrorKind::Configuration`] when the tag cannot be parsed.
     pub(super) fn pool_tag(&self) -> Result<Option<PoolTag<'_>>> {
         let wrong = |what| Err(Error::new(ErrorKind::Configuration, what));
         let mut tags = self.tags.iter().filter(|tag| tag.starts_with(POOL));

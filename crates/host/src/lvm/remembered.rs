@@ -1,9 +1,9 @@
-//! Which pool the node's volumes of a group are in, as the node remembers it.
+//! The pool id that the node remembers for a group.
 //!
-//! Raw disks of pods and of virtual machines can have a group of the same name, with the tag of a pool, and
-//! while the group's own disks are late they have the only one. So the pool's id is kept where nobody
-//! else writes. It is derived from the pool's key, which only root reads: a tag can be made up, and the
-//! group's UUID be read in sysfs, but not a key that has this id.
+//! Raw disks of pods and virtual machines can contain a group of the same name with a pool's tag; while the group's own
+//! disks are late, that group is the only one. So the pool's id is stored where only root writes. The id is derived
+//! from the pool's key, which only root can read: a tag can be forged, and the group's UUID is in sysfs, but not a key
+//! with this id.
 
 use super::{group_or_thin_pool::GroupOrThinPool, view::View};
 use crate::{
@@ -13,12 +13,11 @@ use crate::{
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{fs, io};
 
-/// Outlives a boot. A file for each group, `GROUP`, and each thin pool, `GROUP:POOL`.
+/// Survives reboots. Contains a file `GROUP` for each group and `GROUP:POOL` for each thin pool.
 pub(super) const DIRECTORY: &str = "/var/lib/flexvol/groups";
 
 impl GroupOrThinPool {
-    /// Keeps the id of the pool that a view shows, unless one is remembered. A node that cannot write it
-    /// does without.
+    /// Stores the id of the pool in a view, unless one is remembered. Best effort: a failure is only logged.
     pub fn remember_first(&self, view: &View) {
         let remember = || match self.remembered()? {
             Some(_) => Ok(()),
@@ -29,12 +28,12 @@ impl GroupOrThinPool {
         }
     }
 
-    /// Keeps this id from now on, whatever was remembered.
+    /// Stores this id, whatever was remembered.
     pub(super) fn remember(&self, id: PoolId) -> Result<()> {
         self.record().keep(id)
     }
 
-    /// Checks that the pool that a view shows, if it is one, is the one that is remembered.
+    /// Checks that the pool in a view, if it is one, is the remembered one.
     pub(super) fn expect_remembered(&self, view: &View) -> Result<()> {
         let (Some(known), Ok(found)) = (self.remembered()?, view.id()) else {
             return Ok(());
@@ -52,8 +51,8 @@ impl GroupOrThinPool {
         .because(format!("the group that is there has the UUID {}", view.uuid)))
     }
 
-    /// Checks that nobody forgets another pool by making this one the pool: its volumes would be refused
-    /// from then on, also when its disks are there again.
+    /// Checks that making this a pool does not replace another remembered pool: the volumes of that one would be
+    /// refused from then on, even when its disks are back.
     pub(super) fn expect_unknown_or_same(&self, view: &View) -> Result<()> {
         let again = format!("`flexvol pool init {} --replace`", self.options());
         let known = match self.remembered() {
@@ -64,12 +63,12 @@ impl GroupOrThinPool {
                 return Err(Error::new(error.kind(), what).because(error.report()));
             }
         };
-        // A copy keeps its key, and so the id; whether it may be the pool is asked next.
+        // A copied group keeps its key, and so the id; `tag` checks whether it may be the pool.
         let found = view.pool_tag()?.map(|tag| tag.key.id());
         let is = match found {
             Some(found) if found == known => return Ok(()),
             Some(found) => format!("is the pool with the id {found}"),
-            // It has lost its tag, which is said next.
+            // The group has lost its tag, which `tag` reports.
             None if view.has_our_volumes() => return Ok(()),
             None => "is no pool".to_owned(),
         };
@@ -82,7 +81,7 @@ impl GroupOrThinPool {
         ))
     }
 
-    /// The pools that are remembered of this place, or where no thin pool is named of all of the group.
+    /// Returns the remembered pools: of this thin pool, or if none is named, of the whole group.
     pub(super) fn remembered_of_group(&self) -> Result<Vec<PoolId>> {
         if self.thin_pool.is_some() {
             return Ok(self.remembered()?.into_iter().collect());
@@ -115,7 +114,7 @@ impl GroupOrThinPool {
         Record::at(DIRECTORY, name)
     }
 
-    /// What `flexvol pool init` takes to mean this place.
+    /// Returns the options of `flexvol pool init` for this group or thin pool.
     fn options(&self) -> String {
         match &self.thin_pool {
             Some(pool) => format!("--group {} --thin-pool {pool}", self.group),

@@ -1,4 +1,4 @@
-//! What LVM reports of a group, in types.
+//! LVM's reports as types.
 
 #[cfg(test)]
 mod tests;
@@ -41,11 +41,11 @@ pub(super) struct VolumeRow {
 }
 
 impl VolumeRow {
-    /// The fields above, as `lvs -o` wants them.
+    /// The fields above, for `lvs -o`.
     pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv,seg_count";
 }
 
-/// One row about a group, which is asked for one without a logical volume.
+/// One row about a group, for a group without logical volumes.
 #[derive(Debug, Deserialize)]
 pub(super) struct GroupRow {
     vg_uuid: String,
@@ -83,8 +83,8 @@ impl From<GroupRow> for View {
     }
 }
 
-/// The text is written beside the one that is in force, so half of the area is all it can have
-/// (`_vgname_from_mda` in LVM's lib/format_text/format-text.c).
+/// Converts the size of a metadata area. New metadata are written beside the current ones, so they can take at most
+/// half of the area (`_vgname_from_mda` in LVM's lib/format_text/format-text.c).
 fn metadata(free: u64, area: u64) -> Metadata {
     Metadata {
         size: Bytes(area / 2),
@@ -92,8 +92,7 @@ fn metadata(free: u64, area: u64) -> Metadata {
     }
 }
 
-/// The place that rows of `lvs` describe: the group, or the thin pool `thin_pool` in it; `None`
-/// where the rows do not tell.
+/// Builds the view of the group, or of `thin_pool` in it, from rows of `lvs`; `None` if there is no row for it.
 pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View> {
     let mut view = {
         let row = match thin_pool {
@@ -117,8 +116,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
     };
     let of_place = rows.into_iter().filter(|row| match thin_pool {
         Some(pool) => row.pool_lv == pool,
-        // Volumes with a cache have a pool, too: the cache's (`lv_pool_lv` in LVM's
-        // lib/metadata/lv.c).
+        // Volumes with a cache have a pool, too: the cache pool (`lv_pool_lv` in LVM's lib/metadata/lv.c).
         None => row.pool_lv.is_empty() || !row.lv_layout.split(',').any(|it| it == "thin"),
     });
     view.volumes = of_place
@@ -139,8 +137,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
     Some(view)
 }
 
-/// One row of `lvs` about a thin pool; some of it only the kernel knows, and only while the pool
-/// is active.
+/// One row of `lvs` about a thin pool. Some values come from the kernel, and exist only while the pool is active.
 #[derive(Debug, Deserialize)]
 pub(super) struct ThinPoolRow {
     pub(super) data_percent: String,
@@ -156,7 +153,7 @@ impl ThinPoolRow {
         "data_percent,metadata_percent,lv_when_full,zero,lv_health_status";
 }
 
-/// One row of `lvs` about a volume's device, from the kernel: `open`, nothing, or `unknown`.
+/// One row of `lvs` about a volume's device, with the kernel's answer: `open`, empty, or `unknown`.
 #[derive(Debug, Deserialize)]
 pub(super) struct OpenRow {
     pub(super) lv_device_open: String,
@@ -167,7 +164,7 @@ impl OpenRow {
     pub(super) const FIELDS: &str = "lv_device_open";
 }
 
-/// One row of `vgs`, or of `lvs` for thin pools: who has which tags.
+/// One row of `vgs`, or of `lvs` for thin pools, with tags.
 #[derive(Debug, Deserialize)]
 pub(super) struct TagRow {
     vg_uuid: String,
@@ -176,15 +173,15 @@ pub(super) struct TagRow {
 }
 
 impl TagRow {
-    /// Whether it is the pool with this id and is not in the group with this UUID.
+    /// Whether this is the pool with this id, in another group than the one with this UUID.
     pub(super) fn is_in_another_group(&self, group: &str, id: PoolId) -> bool {
         bare(&self.vg_uuid) != group && tags(&self.tags).iter().any(|it| is_of_pool(it, id))
     }
 }
 
 impl TagRow {
-    /// The group's UUID, where it, or this thin pool in it, is a pool: one of those that are known, where
-    /// any is.
+    /// Returns the group's UUID if it, or this thin pool in it, is a pool; only one of the `known` pools, if there are
+    /// any.
     pub(super) fn group_of_pool(&self, known: &[PoolId]) -> Option<String> {
         let group = bare(&self.vg_uuid);
         let is_known = |tag: &str| known.is_empty() || known.iter().any(|id| is_of_pool(tag, *id));
@@ -206,13 +203,13 @@ impl MemberRow {
     /// The fields above.
     pub(super) const FIELDS: &str = "vg_uuid,pv_name,pv_missing";
 
-    /// Whether it is there, and of the group with this UUID.
+    /// Whether the disk is present and belongs to the group with this UUID.
     pub(super) fn is_of(&self, group: &str) -> bool {
         self.pv_missing.is_empty() && bare(&self.vg_uuid) == group
     }
 }
 
-/// One row of `vgs` or `pvs`: which disk it is.
+/// One row of `vgs` or `pvs`: the identity of a disk.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct IdentityRow {
     pv_uuid: String,
@@ -250,21 +247,21 @@ impl DiskRow {
     pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,pv_uuid,vg_uuid";
 }
 
-/// One row of `pvs` for each disk that LVM does not use because another has its identity.
+/// One row of `pvs` for each disk that LVM does not use because another disk has the same identity.
 #[derive(Debug, Deserialize)]
 pub(super) struct CopyRow {
     pub(super) pv_name: String,
 }
 
 impl CopyRow {
-    /// The fields above, and those that are selected by.
+    /// The fields above, and those of the selection.
     pub(super) const FIELDS: &str = "pv_name,vg_name,pv_duplicate";
 }
 
-/// Reads the report that `lvm lvs --reportformat json` prints of a group or a thin pool.
+/// Parses the report that `lvm lvs --reportformat json` prints of a group or a thin pool.
 ///
 /// # Errors
-/// [`ErrorKind::Storage`] where it is not one.
+/// [`ErrorKind::Storage`] when the report is malformed.
 pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
     Ok(view(rows(json)?, thin_pool))
 }
@@ -281,7 +278,7 @@ pub(super) struct GroupReport {
 }
 
 impl GroupReport {
-    /// What is asked for; `selection` is of its logical volumes.
+    /// Returns the arguments of the report; `selection` selects its logical volumes.
     pub(super) fn words(selection: Option<&str>) -> Vec<&str> {
         let mut words = vec!["--configreport", "lv", "-o", VolumeRow::FIELDS];
         words.extend(selection.into_iter().flat_map(|which| ["-S", which]));
@@ -292,10 +289,10 @@ impl GroupReport {
         words
     }
 
-    /// Reads what is printed.
+    /// Parses LVM's output.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`] where it is of several groups.
+    /// [`ErrorKind::Storage`] when it contains several groups.
     pub(super) fn parse(json: &[u8]) -> Result<Self> {
         let mut all = GroupReport::default();
         for report in reports::<GroupReport>(json)? {
@@ -319,7 +316,7 @@ impl GroupReport {
     }
 }
 
-/// What a report leaves out of those that `fullreport` makes.
+/// Arguments that leave one of `fullreport`'s reports empty.
 pub(super) const NO_GROUP: [&str; 6] = nothing("vg", "vg_name", "vg_name=\"-\"");
 pub(super) const NO_VOLUMES: [&str; 6] = nothing("lv", "lv_name", "lv_name=\"-\"");
 pub(super) const NO_DISKS: [&str; 6] = nothing("pv", "pv_name", "pv_name=\"-\"");
@@ -334,7 +331,7 @@ const fn nothing(
     ["--configreport", report, "-o", field, "-S", never]
 }
 
-/// The rows of a report.
+/// Returns the rows of a report.
 pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
     #[derive(Deserialize)]
     struct Report<R> {
@@ -345,13 +342,13 @@ pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
     Ok(reports.flat_map(|report| report.rows).collect())
 }
 
-/// Reports as LVM groups them.
+/// Returns reports grouped as LVM prints them.
 pub(super) fn reports<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
     #[derive(Deserialize)]
     struct Reports<R> {
         report: Vec<R>,
     }
-    // Paths of disks need not be text.
+    // Paths of disks need not be UTF-8.
     let json = String::from_utf8_lossy(json);
     let reports: Reports<R> = serde_json::from_str(&json).map_err(|error| {
         Error::new(
@@ -363,7 +360,7 @@ pub(super) fn reports<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
     Ok(reports.report)
 }
 
-/// Every value of LVM's JSON is a string.
+/// Parses a number; every value in LVM's JSON is a string.
 pub(super) fn number<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
     let text = String::deserialize(input)?;
     text.parse()

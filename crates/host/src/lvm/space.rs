@@ -1,4 +1,4 @@
-//! How much volumes may take.
+//! Space that volumes may take.
 
 use super::{
     GroupOrThinPool, Layout, Metadata, Percent, ThinPool, View, pieces::max_segments,
@@ -7,52 +7,52 @@ use super::{
 use crate::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
-/// A thin pool without room for metadata can give out no block, whatever it has of them.
+/// Limit for a thin pool's metadata: without room there, the pool cannot allocate blocks, however many are free.
 const FULLEST_METADATA: Percent = Percent::of_hundred(90);
 
-/// Less full, metadata have room for any single change: a free piece of a disk lies between pieces that are taken, so no
-/// volume can take more of them than the text has segments.
+/// Below this fill level, metadata have room for any single change. Each free piece of a disk lies between allocated
+/// ones, so a volume cannot get more pieces than the metadata have segments.
 const ENOUGH: Percent = Percent::of_hundred(40);
 
-/// How full metadata may be when a volume is made, and when one grows.
+/// Maximum fill levels of the metadata for creating a volume and for growing one.
 struct Fullest {
     to_make: Percent,
     to_grow: Percent,
 }
 
-/// A volume's mark becomes longer when it is formatted and when it grows. In a group without room for that it could be
-/// neither, and with no byte left not even be deleted.
+/// Limits for a pool that keeps no deleted volumes. A volume's mark grows when it is formatted and when the volume
+/// grows. Without room for that neither would work, and with no byte left a volume could not even be deleted.
 const FULLEST: Fullest = Fullest {
     to_make: Percent::of_hundred(87),
     to_grow: Percent::of_hundred(95),
 };
 
-/// The mark of a volume that was deleted and is kept is longer by a sixth of all that a volume takes.
+/// Limits for a pool that keeps deleted volumes: their marks are longer, by a sixth of a volume's metadata.
 const FULLEST_WHERE_KEPT: Fullest = Fullest {
     to_make: Percent::of_hundred(75),
     to_grow: Percent::of_hundred(82),
 };
 
-/// How a place may be used.
+/// Rules for the use of a group or thin pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How new volumes lie on the disks of a group; those of a thin pool lie where it lies.
+    /// Layout of new volumes on the disks of a group; volumes of a thin pool have the pool's layout.
     pub layout: Layout,
-    /// What is left free.
+    /// Space that stays free.
     pub reserve: Reserve,
-    /// No volume gets larger by itself.
+    /// Maximum size up to which a volume may grow beyond the request.
     pub largest: Option<Bytes>,
-    /// Deleted volumes are kept.
+    /// Whether deleted volumes are kept.
     pub keeps: bool,
-    /// Thin volumes may be promised more than their pool has, as long as it has that much unwritten.
+    /// Whether thin volumes may be promised more than the pool's size, as long as it has that much unwritten space.
     pub overcommit: bool,
 }
 
 impl GroupOrThinPool {
-    /// A volume's size that LVM can make: whole extents, and as many on each disk.
+    /// Rounds a size up to one that LVM can make: whole extents, equally many on each disk.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a size beyond all numbers.
+    /// [`ErrorKind::Invalid`] when the size overflows.
     pub fn fitting(&self, size: Bytes, view: &View, rules: &Rules) -> Result<Bytes> {
         let unit = self.unit(view, rules);
         size.round_up(unit).ok_or_else(|| {
@@ -63,14 +63,12 @@ impl GroupOrThinPool {
         })
     }
 
-    /// What volumes may still take: of a group what its disks have, of a thin pool what was not
-    /// promised yet, or with [`Rules::overcommit`] what was not written yet. `view` shows all volumes.
+    /// Returns the space that volumes may still take: free space on a group's disks; for a thin pool the space not
+    /// promised yet, or with [`Rules::overcommit`] not written yet. `view` must have all volumes.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where a thin pool has no room for its metadata,
-    /// [`ErrorKind::Configuration`] where it does not zero blocks, [`ErrorKind::Storage`] where it
-    /// is broken; otherwise as for
-    /// [`GroupOrThinPool::look`].
+    /// [`ErrorKind::Exhausted`] when a thin pool has no room for metadata, [`ErrorKind::Configuration`] when it does
+    /// not zero blocks, [`ErrorKind::Storage`] when it is broken; otherwise as for [`GroupOrThinPool::look`].
     pub fn available(&self, view: &View, rules: &Rules) -> Result<Bytes> {
         let pool = match rules.overcommit {
             true => self.awake()?,
@@ -99,10 +97,10 @@ impl GroupOrThinPool {
         Ok(Bytes(available - available % unit))
     }
 
-    /// Checks that a volume with `has` may be as large as `wanted`.
+    /// Checks that a volume of size `has` may grow to `wanted`.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where it may not; otherwise as for [`GroupOrThinPool::available`].
+    /// [`ErrorKind::Exhausted`] when it may not; otherwise as for [`GroupOrThinPool::available`].
     pub fn expect_room(&self, has: Bytes, wanted: Bytes, view: &View, rules: &Rules) -> Result<()> {
         let available = self.left(self.awake()?, view, rules)?;
         let more = wanted.saturating_sub(has);
@@ -112,7 +110,7 @@ impl GroupOrThinPool {
                 format!("the volume needs {more} more and the pool has {available} to give"),
             ));
         }
-        // However much is promised to all together.
+        // Even with overcommit, a single volume cannot be larger than the pool.
         if wanted > view.size {
             return Err(Error::new(
                 ErrorKind::Exhausted,
@@ -133,8 +131,8 @@ impl GroupOrThinPool {
         Bytes(view.extent.0.saturating_mul(disks.into()))
     }
 
-    /// Only an active thin pool tells how full it is. One that somebody deactivated is active as long
-    /// as it is asked.
+    /// Returns the state of an active thin pool, because only that has fill levels. Activates an inactive pool for the
+    /// query.
     fn awake(&self) -> Result<Option<ThinPool>> {
         let Some(name) = &self.thin_pool else {
             return Ok(None);
@@ -145,7 +143,7 @@ impl GroupOrThinPool {
         }
         self.activate(name, None)?;
         let pool = self.thin_pool();
-        // A volume that somebody activated meanwhile keeps what it needs of the pool.
+        // Fails if a volume was activated meanwhile, because that needs the pool.
         if let Err(error) = self.deactivate(name) {
             log::warn!("the thin pool stays active: {}", error.report());
         }
@@ -154,10 +152,10 @@ impl GroupOrThinPool {
 }
 
 impl GroupOrThinPool {
-    /// Checks that a group's metadata has room for the segments that a volume gets when it grows by `more`.
+    /// Checks that a group's metadata has room for the segments of a volume that grows by `more`.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where there is none; otherwise as for [`GroupOrThinPool::look`].
+    /// [`ErrorKind::Exhausted`] when there is no room; otherwise as for [`GroupOrThinPool::look`].
     pub fn expect_metadata_for_segments(
         &self,
         more: Bytes,
@@ -177,7 +175,7 @@ impl GroupOrThinPool {
 /// Checks that a group's metadata has room for another volume.
 ///
 /// # Errors
-/// [`ErrorKind::Exhausted`] where there is none.
+/// [`ErrorKind::Exhausted`] when there is no room.
 pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
     let fullest = rules.fullest().to_make;
     expect_metadata(&view.metadata, Bytes(0), fullest, "for the volumes it has")
@@ -186,7 +184,7 @@ pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
 /// Checks that a group's metadata has room for a volume to grow.
 ///
 /// # Errors
-/// [`ErrorKind::Exhausted`] where there is none.
+/// [`ErrorKind::Exhausted`] when there is no room.
 pub fn expect_metadata_to_grow(view: &View, rules: &Rules) -> Result<()> {
     expect_metadata_for(Bytes(0), view, rules)
 }
@@ -227,7 +225,7 @@ fn expect_metadata(metadata: &Metadata, more: Bytes, fullest: Percent, rest: &st
 
 fn usable(pool: ThinPool) -> Result<ThinPool> {
     pool.expect_zeroes()?;
-    // How full it is, is counted by whoever asks.
+    // The caller checks the fill level of the data.
     if !["", "out_of_data"].contains(&pool.health.as_str()) {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -248,7 +246,7 @@ fn usable(pool: ThinPool) -> Result<ThinPool> {
     }
 }
 
-/// What nobody has written to of a thin pool with this size.
+/// Returns the unwritten space of a thin pool with this size.
 fn unwritten(size: Bytes, pool: &ThinPool) -> Result<Bytes> {
     let written = pool.data.ok_or_else(|| {
         Error::new(

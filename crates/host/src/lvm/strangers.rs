@@ -1,5 +1,5 @@
-//! Devices that say they are a group's and lie on other disks, or on one that has gone. LVM would take them for its
-//! own, or find the name taken.
+//! Strangers: devices that claim to be a group's and lie on other disks, or on a disk that is gone. LVM would take them
+//! for the group's own, or find the name in use.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ pub(super) struct Stranger {
 }
 
 impl Disks {
-    /// The devices that a change may come upon, and that are not known to be the group's.
+    /// Returns the devices that a change may run into and that are not known to be the group's.
     ///
     /// # Errors
     /// When sysfs cannot be read.
@@ -39,13 +39,14 @@ impl Disks {
         .map_err(failed)
     }
 
-    /// Removes those of them that the change does come upon. `rows` are all volumes of the group, parts too.
+    /// Removes those of the found devices that the change does run into. `rows` are all volumes of the group and their
+    /// parts.
     ///
-    /// LVM may be putting one on the group's disks at this moment, for somebody else; that fails then, and is done again.
+    /// Another process' LVM may be moving such a device to the group's disks at this moment. Its command then fails and
+    /// is retried.
     ///
-    /// # Errors
-    /// [`Busy`](flexvol_sdk::ErrorKind::Busy) where one is in use, [`Storage`](flexvol_sdk::ErrorKind::Storage) where
-    /// it is not known whose one is.
+    /// [`Busy`](flexvol_sdk::ErrorKind::Busy) when a device is in use, [`Storage`](flexvol_sdk::ErrorKind::Storage)
+    /// when a device's owner is unknown.
     pub(super) fn make_way(
         &self,
         found: Vec<Stranger>,
@@ -53,7 +54,7 @@ impl Disks {
         rows: &[PartRow],
     ) -> Result<()> {
         let found = self.obstacles(found, changed, rows).map_err(failed)?;
-        // Before any is removed.
+        // Check all before any is removed.
         for stranger in &found {
             if let Whose::Unknown(_) = stranger.whose {
                 return stranger.whose.clone().expect_own();
@@ -82,7 +83,7 @@ impl Disks {
         Ok(obstacles)
     }
 
-    /// Whether the group's own lies on a device: a leg that is lost, with the others beside it.
+    /// Whether a device of the group lies on this one: it is a lost leg, and the other legs remain.
     fn carries_own(&self, device: &Path) -> io::Result<bool> {
         for holder in entries(&device.join("holders"))? {
             if self.judge(&holder)? == Whose::Own || self.carries_own(&holder)? {
@@ -92,8 +93,8 @@ impl Disks {
         Ok(false)
     }
 
-    /// Removes a device that is another's or lies on nothing, after what lies on it; one that has another UUID by now is
-    /// another device.
+    /// Removes a device that is another's or lies on nothing, after the devices on top of it. A device whose UUID has
+    /// changed is another one and is left alone.
     fn remove(&self, device: &Path, uuid: &str) -> Result<()> {
         for holder in entries(&device.join("holders")).map_err(failed)? {
             if let Some((uuid, _)) = identity(&holder).map_err(failed)? {
@@ -113,7 +114,7 @@ impl Disks {
         if let Whose::Own | Whose::Unknown(_) = whose {
             return whose.expect_own();
         }
-        // The kernel refuses one that is open.
+        // The kernel refuses while the device is open.
         self.take(device, uuid)
             .map_err(|error| match error.kind() {
                 ErrorKind::Busy => whose.in_use(),
@@ -125,11 +126,11 @@ impl Disks {
         Ok(())
     }
 
-    /// Removes a device, and the parts of the group below it on which nothing lies any more: LVM activates no volume
-    /// while one of its parts is active by itself (`lv_is_component` in its lib/activate/activate.c).
+    /// Removes a device, and then the group's parts below it that nothing else lies on: LVM activates no volume while
+    /// one of its parts is active by itself (`lv_is_component` in its lib/activate/activate.c).
     fn take(&self, device: &Path, uuid: &str) -> Result<()> {
         let below = entries(&device.join("slaves")).map_err(failed)?;
-        // Its own directory goes with it.
+        // Removal also removes the device's own directory in sysfs.
         let below: Vec<_> = below.iter().flat_map(fs::canonicalize).collect();
         command::remove_mapping(uuid)?;
         for part in below {
@@ -146,8 +147,8 @@ impl Disks {
         Ok(())
     }
 
-    /// A device that says it is the group's, or one of its volumes by name, and the one below it that is none of the
-    /// group's.
+    /// Returns a device that claims to belong to the group, or has the name of one of its volumes, and the foreign
+    /// device below it.
     ///
     /// # Errors
     /// When sysfs cannot be read.
@@ -167,7 +168,7 @@ impl Disks {
         }))
     }
 
-    /// Those of these devices that are not the group's own.
+    /// Returns the devices with a matching claim that are not the group's own.
     fn strangers(
         &self,
         devices: &Path,

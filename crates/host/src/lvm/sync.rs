@@ -1,16 +1,16 @@
-//! Having disks write what they still have in their caches.
+//! Flushes of disk caches.
 
 use crate::{deadline::Deadline, sys::apart::Apart};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{ffi::CString, io, path::Path, time::Duration};
 
-/// What a disk with a full cache needs is seconds.
+/// Timeout of a flush. A disk with a full cache needs seconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Has disks of a group write what they still have in their caches, all at the same time.
+/// Flushes the caches of a group's disks, all in parallel.
 ///
 /// # Errors
-/// When one of them may not have; [`ErrorKind::TimedOut`] where it did not answer.
+/// When a disk may not have flushed; [`ErrorKind::TimedOut`] when it did not answer.
 pub fn sync(disks: &[String]) -> Result<()> {
     sync_within(disks, TIMEOUT)
 }
@@ -75,7 +75,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let [file, pipe] = ["answers", "silent"].map(|name| place.path().join(name));
         fs::write(&file, "text").unwrap();
-        // Whoever opens one waits for the other end.
+        // Opening a FIFO waits for the other end.
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         let [file, pipe, missing] =
             [file, pipe, place.path().join("missing")].map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! How a thin pool is.
+//! The state of thin pools.
 
 use super::{group_or_thin_pool::GroupOrThinPool, percent::Percent, report::ThinPoolRow};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -6,20 +6,20 @@ use flexvol_sdk::{Error, ErrorKind, Result};
 /// The state of a thin pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThinPool {
-    /// How much of its data is taken; `None` while it is not active.
+    /// Fill level of its data; `None` while the pool is not active.
     pub data: Option<Percent>,
-    /// The same of its metadata, without which no block can be given out.
+    /// Fill level of its metadata; `None` while the pool is not active. No block can be allocated when it is full.
     pub metadata: Option<Percent>,
-    /// Writers to a full pool get an error and do not wait for a minute first.
+    /// Whether writes to a full pool fail at once instead of waiting for a minute.
     pub fails_when_full: bool,
-    /// Blocks are zeroed when they are given to a volume.
+    /// Whether blocks are zeroed when they are allocated to a volume.
     pub zeroes: bool,
-    /// What LVM says is wrong with it; empty where nothing is.
+    /// LVM's health status; empty when the pool is healthy.
     pub health: String,
 }
 
 impl GroupOrThinPool {
-    /// The state of the thin pool.
+    /// Reads the state of the thin pool.
     ///
     /// # Errors
     /// As for [`GroupOrThinPool::look`].
@@ -39,10 +39,10 @@ impl GroupOrThinPool {
 }
 
 impl ThinPool {
-    /// Refuses a pool whose volumes show what others wrote before.
+    /// Returns an error for a pool whose volumes show data that other volumes wrote before.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`].
+    /// [`ErrorKind::Configuration`] when the pool does not zero blocks.
     pub fn expect_zeroes(&self) -> Result<()> {
         if self.zeroes {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Which volumes have changes that may not be on the disks of their group yet.
+//! Notes of volumes whose changes may not be on the disks of their group yet.
 //!
-//! LVM commits a change and flushes nothing. A call that dies between the commit and the flush leaves a
-//! volume that looks changed, and the next call finds nothing to do: without a note a power cut could
-//! take back what that one answered. The notes are in /run, because after a power cut what can be read
-//! is on the disks. Whoever writes or removes one holds the lock of its volume.
+//! LVM commits a change without flushing. If a callout dies between the commit and the flush, the volume looks changed,
+//! and the next callout finds nothing to do: without a note, a power cut could revert what that callout reported. The
+//! notes are in /run, because after a power cut everything that can be read is on the disks. The volume's lock must be
+//! held to write or remove a note.
 
 use crate::{VolumeId, run_dir};
 use flexvol_sdk::{Error, Result};
@@ -15,7 +15,7 @@ use std::{
 
 const DIRECTORY: &str = "/run/flexvol/unsynced";
 
-/// Notes that a volume is about to change.
+/// Writes a note that a volume is about to change.
 ///
 /// # Errors
 /// When the note cannot be written; then nothing may be changed.
@@ -25,19 +25,19 @@ pub fn note(volume: &VolumeId) -> Result<()> {
     File::create(path(volume)).map(drop).map_err(failed)
 }
 
-/// Whether changes of a volume may not be on the disks.
+/// Whether changes of a volume may not be on the disks yet.
 ///
 /// # Errors
-/// When it cannot be known.
+/// When /run cannot be read.
 pub fn is_noted(volume: &VolumeId) -> Result<bool> {
     let there = path(volume).try_exists();
     there.map_err(|error| Error::system("read what is noted of the volume", error))
 }
 
-/// The changes of a volume are on the disks.
+/// Removes the note of a volume, because its changes are on the disks.
 ///
 /// # Errors
-/// When the note may still be there; it costs the next call a flush.
+/// When the note may still be there; it only costs the next callout a flush.
 pub fn strike(volume: &VolumeId) -> Result<()> {
     match fs::remove_file(path(volume)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

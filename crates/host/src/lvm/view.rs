@@ -3,64 +3,63 @@
 use super::{metadata::Metadata, own::Disks};
 use flexvol_sdk::Bytes;
 
-/// A group, or a thin pool in it, and the logical volumes that were asked for.
+/// A group, or a thin pool in it, and the selected logical volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The group's UUID, without dashes.
     pub uuid: String,
-    /// The tags of the group, or of the thin pool.
+    /// Tags of the group, or of the thin pool.
     pub tags: Vec<String>,
-    /// Sizes are multiples of this.
+    /// Extent size: sizes of volumes are multiples of it.
     pub extent: Bytes,
-    /// All of the group, or of the thin pool.
+    /// Total size of the group, or of the thin pool.
     pub size: Bytes,
-    /// What no logical volume of the group has.
+    /// Free space of the group.
     pub free: Bytes,
-    /// The room for the group's own metadata.
+    /// Space of the group's metadata area.
     pub metadata: Metadata,
     /// The disks of the group.
     pub disks: Disks,
-    /// The volumes of this place, as far as they were asked for.
+    /// The selected volumes.
     pub volumes: Vec<LogicalVolume>,
 }
 
 /// A logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogicalVolume {
-    /// Its name in the group.
+    /// Name in the group.
     pub name: String,
-    /// What the kernel calls its device ([`super::mapping::Mapping::uuid`]).
+    /// Device-mapper UUID of its device ([`super::mapping::Mapping::uuid`]).
     pub uuid: String,
-    /// Its size; of a thin volume, what is promised.
+    /// Size; for a thin volume, the promised size.
     pub size: Bytes,
-    /// Its tags.
+    /// Tags of the volume.
     pub tags: Vec<String>,
-    /// It is neither a pool of others nor the origin of a snapshot that fills up when it is
-    /// written, nor such a snapshot, nor the origin of volumes in a thin pool it is not in. With
-    /// any other, `lvremove` removes those too.
+    /// Whether `lvremove` would remove this volume alone. False for a pool, a thick snapshot, the origin of one, and
+    /// the external origin of thin volumes.
     pub is_plain: bool,
-    /// In how many pieces it lies on disks; a thin volume is one.
+    /// Number of segments on disks; 1 for a thin volume.
     pub segments: u64,
 }
 
-/// What a volume of ours takes of a group's metadata, with a long mark, and each segment of it but the first.
+/// Bytes that a volume takes in its group's metadata, with a long mark; and each segment after the first.
 const TEXT_OF_A_VOLUME: u64 = 900;
 pub(super) const TEXT_OF_A_SEGMENT: u64 = 150;
 
-/// A volume in more pieces grows by at least this part of its size.
+/// A volume with more segments grows by at least 1/`LEAST_GROWTH` of its size.
 const MANY_SEGMENTS: u64 = 16;
 const LEAST_GROWTH: u64 = 8;
 
 impl LogicalVolume {
-    /// What it takes of the group's metadata, about.
+    /// Returns the approximate number of bytes that the volume takes in the group's metadata.
     #[must_use]
     pub fn metadata(&self) -> Bytes {
         let more = self.segments.saturating_sub(1);
         Bytes(TEXT_OF_A_VOLUME.saturating_add(more.saturating_mul(TEXT_OF_A_SEGMENT)))
     }
 
-    /// What it gets, if there is room, when it grows to `to`, and no volume is to be larger than `largest`. Volumes that
-    /// grow in turns by little get a segment each time, so one in many gets more.
+    /// Returns the size to grow to when `to` is asked for, if there is room. Volumes that grow alternately by little
+    /// get a segment each time, so a volume with many segments grows by more, but not beyond `largest`.
     #[must_use]
     pub fn least_growth(&self, to: Bytes, largest: Option<Bytes>) -> Bytes {
         let more = Bytes(self.size.0.saturating_add(self.size.0 / LEAST_GROWTH));
@@ -72,7 +71,7 @@ impl LogicalVolume {
 }
 
 impl View {
-    /// The volume with this name.
+    /// Returns the volume with this name.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| volume.name == name)

@@ -16,10 +16,10 @@ struct Attributes {
 /// `MOUNT_ATTR_SIZE_VER0`, which the kernel checks.
 const _: () = assert!(size_of::<Attributes>() == 32);
 
-/// Makes one mount (not its file system, not what is mounted below) read-only or writable.
+/// Makes one mount read-only or writable. Its file system and the mounts below it are not affected.
 ///
-/// Fails with `ENOSYS` before Linux 5.12 and with `EBUSY` while files are open for writing
-/// through a mount that is to be read-only.
+/// Fails with `ENOSYS` before Linux 5.12, and with `EBUSY` if the mount is to become read-only while files are open for
+/// writing through it.
 pub(super) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> Result<()> {
     let flag = u64::from(linux_raw_sys::general::MOUNT_ATTR_RDONLY);
     match read_only {
@@ -28,9 +28,7 @@ pub(super) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> Result<()
     }
 }
 
-/// Makes one mount ignore set-user-id bits and device nodes, and read-only if asked.
-///
-/// Fails as [`set_read_only`].
+/// Sets `nosuid` and `nodev` on one mount, and read-only if asked. Fails as [`set_read_only`].
 pub(super) fn confine(mount: BorrowedFd<'_>, read_only: bool) -> Result<()> {
     use linux_raw_sys::general::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
     let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };

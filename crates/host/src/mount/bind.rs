@@ -1,4 +1,4 @@
-//! Showing one directory at another.
+//! Bind mounts of directories.
 
 use super::{Target, attributes, descriptor_path, remount::remount, target::Flush};
 use flexvol_sdk::{Error, Result};
@@ -9,19 +9,17 @@ use rustix::{
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Shows a directory at the target, without what is mounted below it, on top of whatever is
-/// mounted there. The mount never honours set-user-id bits or device nodes; `read_only` concerns
-/// this mount alone.
+/// Bind-mounts a directory on the target, on top of whatever is mounted there, without the mounts below the directory.
+/// The mount is always `nosuid` and `nodev`; `read_only` applies to this mount alone.
 ///
-/// With the mount calls of Linux 5.12 the mount appears finished or not at all. Before them it is
-/// unfinished for a moment; killed there it stays so, which [`Mount::is_confined`] tells, and a
-/// repetition must mend it.
+/// With the mount calls of Linux 5.12 the mount appears with all its flags or not at all. On older kernels it lacks
+/// them for a moment, and keeps lacking them if the process is killed then. [`Mount::is_confined`] detects this, and a
+/// retry must set them.
 ///
 /// [`Mount::is_confined`]: crate::mountinfo::Mount::is_confined
 ///
 /// # Errors
-/// [`flexvol_sdk::ErrorKind::NotFound`] when the target is gone, otherwise what the system calls
-/// say.
+/// [`flexvol_sdk::ErrorKind::NotFound`] when the target is gone, otherwise the error of the system call.
 pub fn bind(directory: BorrowedFd<'_>, target: &Target, read_only: bool) -> Result<()> {
     let place = target.directory()?;
     let mounted = match confined_clone(directory, read_only) {
@@ -44,7 +42,7 @@ fn failed(error: impl Into<std::io::Error>) -> Error {
     Error::system("mount the volume on its directory", error)
 }
 
-/// A mount that nobody sees and that ends with its descriptor.
+/// Clones the mount of a directory as a detached mount, which ends with its descriptor.
 fn confined_clone(directory: BorrowedFd<'_>, read_only: bool) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -73,7 +71,7 @@ fn bind_by_path(
         .directory()
         .and_then(|mount| remount(&mount, read_only).map_err(failed));
     confined.inspect_err(|_| {
-        // What was asked for is not there, so nothing may be.
+        // The mount lacks its flags, so it must not stay.
         if let Err(error) = target.unmount(Flush::Nothing) {
             log::error!("cannot undo a mount: {}", error.report());
         }

@@ -1,4 +1,4 @@
-//! Mounts that nobody sees yet.
+//! Detached mounts.
 
 use super::{Target, descriptor_path, own_device, target::Flush};
 use crate::block::{device::Device, number::DeviceNumber};
@@ -23,22 +23,21 @@ use std::{
     thread,
 };
 
-/// A mount that is in no directory. It can be looked at and grown, and ends when this is dropped
-/// or the process dies: nothing is left, whenever that happens.
+/// A mount that is not attached to any directory. It can be examined and grown. It ends when this is dropped or the
+/// process dies, so nothing ever remains.
 ///
-/// The file system is always writable, the mount never honours set-user-id bits or device nodes.
-/// Needs Linux 5.2; on older kernels the mount lives in a mount namespace of its own, which ends
-/// with the same certainty.
+/// The file system is always writable; the mount is always `nosuid` and `nodev`. Needs Linux 5.2; on older kernels the
+/// mount lives in a mount namespace of its own, which ends just as reliably.
 #[derive(Debug)]
 pub struct Detached {
-    /// What `move_mount` takes; absent on kernels without it.
+    /// Argument of `move_mount`; absent on kernels without that call.
     mount: Option<OwnedFd>,
-    /// Its root directory, open for ioctls.
+    /// The mount's root directory, open for ioctls.
     root: OwnedFd,
     source: Source,
 }
 
-/// What is mounted.
+/// The device and file system that are mounted.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
@@ -49,10 +48,9 @@ struct Source {
 }
 
 impl Source {
-    /// The options of the file system, as mount(8) takes them: whoever made it may not decide what
-    /// becomes of the node. The superblock of an ext may ask for a panic at the first error, for no
-    /// flushes of the disk's cache, and for discards (`tune2fs -e`, `-o`); options outdo it. Since Linux
-    /// 6.2 btrfs discards by itself whatever takes discards. XFS keeps no options.
+    /// Returns the mount options, as mount(8) takes them. They override what a hostile superblock may ask for: in ext3
+    /// and ext4 a panic at the first error, no flushes of the disk's cache, and discards (`tune2fs -e`, `-o`). Since
+    /// Linux 6.2 btrfs discards by default on devices that support it. XFS stores no options.
     fn options(&self) -> Vec<&'static str> {
         let mut options = match self.filesystem {
             Filesystem::Ext3 | Filesystem::Ext4 => vec!["errors=remount-ro", "barrier=1"],
@@ -75,7 +73,7 @@ impl Source {
         fsconfig_create(context)
     }
 
-    /// Refuses what was mounted in place of this.
+    /// Refuses another file system that the kernel mounted in place of this one.
     fn expect_own(&self, root: BorrowedFd<'_>) -> Result<()> {
         match self.filesystem {
             Filesystem::Btrfs => own_device::expect(self.number, root),
@@ -83,7 +81,7 @@ impl Source {
         }
     }
 
-    /// On kernels before 5.2.
+    /// Mounts with `mount(2)`, on kernels before 5.2.
     fn mount_by_path(&self, directory: &Path) -> Result<()> {
         nix::mount::mount(
             Some(&self.path),
@@ -97,14 +95,13 @@ impl Source {
 }
 
 impl Detached {
-    /// Mounts the file system of a device. Another mount of it is not in the way: both then show
-    /// the same file system.
+    /// Mounts the file system of a device. It may be mounted elsewhere: both mounts then show the same file system.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when the device is in use in another way, or its file system is mounted
-    /// read-only. [`ErrorKind::Configuration`] when the kernel has no such file system.
-    /// [`ErrorKind::Storage`] when it does not accept this one, the log has its reason, or mounts
-    /// another one in its place. That never means the device is blank.
+    /// [`ErrorKind::Busy`] when the device is in use in another way, or its file system is mounted read-only.
+    /// [`ErrorKind::Configuration`] when the kernel does not support this type of file system. [`ErrorKind::Storage`]
+    /// when the kernel rejects this file system (the log has the reason) or mounts another one in its place. That never
+    /// means that the device is blank.
     pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
         let mounted = || Detached::of_any_device(device, filesystem);
         let detached = match filesystem {
@@ -139,34 +136,33 @@ impl Detached {
         })
     }
 
-    /// The root directory, a descriptor that ioctls accept.
+    /// Returns the root directory, a descriptor that accepts ioctls.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// What kind of file system it is.
+    /// Returns the type of the file system.
     #[must_use]
     pub fn filesystem(&self) -> Filesystem {
         self.source.filesystem
     }
 
-    /// Whether the file system lets nobody write, whatever its mounts ask for.
+    /// Whether the file system itself is read-only, regardless of the flags of its mounts.
     ///
     /// # Errors
-    /// What the system call says.
+    /// The error of the system call.
     pub fn is_read_only(&self) -> Result<bool> {
         let statvfs = fstatvfs(&self.root)
             .map_err(|error| Error::system("look at the mounted file system", error))?;
         Ok(statvfs.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    /// Shows the mount at a directory, on top of whatever is mounted there. `read_only` concerns
-    /// this mount alone.
+    /// Attaches the mount to a directory, on top of whatever is mounted there. `read_only` applies to this mount alone.
     ///
-    /// With the mount calls of Linux 5.2 the mount appears finished or not at all. Before them a
-    /// read-only one is writable for a moment; killed there it stays so, and a repetition must
-    /// mend it (see [`Target::mounted`] and [`Target::set_read_only`]).
+    /// With the mount calls of Linux 5.2 the mount appears with all its flags or not at all. On older kernels a
+    /// read-only mount is writable for a moment, and stays so if the process is killed then; a retry must mend it (see
+    /// [`Target::mounted`] and [`Target::set_read_only`]).
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when the directory is gone; otherwise as [`Detached::new`].
@@ -175,8 +171,8 @@ impl Detached {
         let Some(mount) = &self.mount else {
             return self.attach_by_path(&directory, target, read_only);
         };
-        // A second mount of the same file system, because the flags of the first one can only be
-        // changed since 5.12 and making one is as cheap.
+        // Creates a second mount of the same file system: the first one's flags can only be changed since 5.12, and
+        // this is as cheap.
         let twin;
         let mount = if read_only {
             twin = fsmounted(&self.source, MountAttrFlags::MOUNT_ATTR_RDONLY)
@@ -206,7 +202,7 @@ impl Detached {
                 false => Ok(()),
             });
         done.inspect_err(|_| {
-            // What was asked for is not there, so nothing may be.
+            // The mount is not as asked for, so it must not stay.
             if let Err(error) = target.unmount(Flush::Filesystem) {
                 log::error!("cannot undo a mount: {}", error.report());
             }
@@ -220,7 +216,7 @@ impl AsFd for Detached {
     }
 }
 
-/// The root of a mount, open for ioctls.
+/// Opens the root of a mount for ioctls.
 fn root_of(mount: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(mount, c".", flags, Mode::empty())
@@ -263,7 +259,7 @@ fn fsmounted(source: &Source, attributes: MountAttrFlags) -> Result<OwnedFd, Fai
         .map_err(|error| Failed::With(refused(filesystem, error.raw_os_error(), reasons(context))))
 }
 
-/// What the kernel has to say about a context, one message a read, until `ENODATA`.
+/// Returns the kernel's messages about a context: one message a read, until `ENODATA`.
 fn reasons(context: OwnedFd) -> String {
     let mut context = File::from(context);
     let mut buffer = [0; 1024];
@@ -275,7 +271,7 @@ fn reasons(context: OwnedFd) -> String {
     reasons.join("; ")
 }
 
-/// The public message has the kernel's error only: its text may name devices.
+/// Builds the error of a failed mount. The kernel's messages go to the log only, because they may name devices.
 fn refused(filesystem: Filesystem, errno: i32, reasons: String) -> Error {
     let system = std::io::Error::from_raw_os_error(errno);
     let (kind, message) = match errno {
@@ -308,15 +304,16 @@ fn refused(filesystem: Filesystem, errno: i32, reasons: String) -> Error {
     }
 }
 
-/// Mounts in the mount namespace of a thread that ends at once, and takes the mount out of it
-/// again: it stays as long as its root directory is open.
+/// Mounts in the mount namespace of a short-lived thread, and detaches the mount there. It lives as long as the
+/// descriptor of its root directory is open.
 fn in_own_namespace(source: &Source) -> Result<OwnedFd> {
-    /// The directory that certainly exists: descriptors are named through it elsewhere.
+    /// Mount point inside that namespace. /proc certainly exists: descriptors are named through it elsewhere.
     const PLACE: &str = "/proc";
     let mounted = || {
         unshare(CloneFlags::CLONE_NEWNS)
             .map_err(|error| Error::system("make a mount namespace", error))?;
-        // Nothing gets out; unmounting of other volumes still gets in and does not find them busy.
+        // As a slave, the namespace propagates no mount to others, but still receives their unmounts, so it keeps no
+        // other volume busy.
         nix::mount::mount(
             None::<&str>,
             "/",
@@ -333,8 +330,8 @@ fn in_own_namespace(source: &Source) -> Result<OwnedFd> {
             Mode::empty(),
         )
         .map_err(|error| Error::system("open the mounted file system", error))?;
-        // A thread counts as ended before its namespace is, and until then the device would be
-        // busy: the descriptor alone shall hold the mount.
+        // A thread counts as ended before its namespace is gone, and the device would be busy until then. So only the
+        // descriptor may hold the mount.
         umount2(PLACE, MntFlags::MNT_DETACH)
             .map_err(|error| Error::system("leave a mount to its descriptor", error))?;
         Ok(root)

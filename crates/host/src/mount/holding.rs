@@ -1,4 +1,4 @@
-//! Which mount a path leads to, asked of nobody who may not answer.
+//! The mount that a path leads to, found without access to file systems that may not answer.
 
 use crate::{
     block::number::DeviceNumber,
@@ -12,12 +12,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// More links than a path may have (`MAXSYMLINKS`, include/linux/namei.h).
+/// Limit of symbolic links in a path (`MAXSYMLINKS`, include/linux/namei.h).
 const LINKS: usize = 40;
 
-/// The mount that holds what this absolute path leads to, through symbolic links, as far as it can be one of the file
-/// system `own`; `None` where there is nothing. Nothing is opened, and only the root's file system and that one are asked
-/// for links: where the path comes to another one, which may be served by somebody, dead or damaged, its mount is the answer.
+/// Returns the mount that an absolute path leads to, through symbolic links; `None` if the path does not exist. Opens
+/// nothing, and reads links only on the root file system and on the file system `own`. If the path enters any other
+/// file system, which may be a network one, dead or damaged, the mount of that one is returned.
 ///
 /// # Errors
 /// When the mount table or a link on the way cannot be read.
@@ -35,12 +35,12 @@ pub fn holding(path: &Path, own: DeviceNumber) -> Result<Option<Mount>> {
             continue;
         }
         place.push(part);
-        // What is mounted is no link, and looking whether it is one would ask it.
+        // A mount point is not a link, and testing that would access the mounted file system.
         if let Some(mount) = on(&mounts, &place) {
             if [Some(own), root].contains(&Some(mount.number)) {
                 continue;
             }
-            // A mount is where its names lead to, whatever those between are on.
+            // The next mount on the path is found by name, whatever file systems the directories between are on.
             match below(&mounts, &place, &rest) {
                 Some(names) => {
                     for _ in 1..names {
@@ -76,12 +76,12 @@ pub fn holding(path: &Path, own: DeviceNumber) -> Result<Option<Mount>> {
         .cloned())
 }
 
-/// The topmost mount at exactly this place.
+/// Returns the topmost mount at exactly this place.
 fn on<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.mount_point == place)
 }
 
-/// After how many of the names that follow another mount comes, if one does.
+/// Returns how many of the following names lead to the next mount, if there is one.
 fn below(mounts: &[Mount], place: &Path, rest: &[OsString]) -> Option<usize> {
     let mut place = place.to_owned();
     let names = rest.iter().rev().take_while(|name| *name != "..");
@@ -92,7 +92,7 @@ fn below(mounts: &[Mount], place: &Path, rest: &[OsString]) -> Option<usize> {
     places.position(|is_mount| is_mount).map(|at| at + 1)
 }
 
-/// The names in a path, the last one first.
+/// Returns the names in a path, last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! Where links on a disk lead that may be dead.
+//! Resolution of links on disks that may be dead.
 
 use super::of;
 use crate::{block::number::DeviceNumber, deadline::Deadline, mountinfo::Mount, sys::apart::Apart};
@@ -14,11 +14,12 @@ use std::{
     time::Duration,
 };
 
-/// What a disk that lives needs is milliseconds.
+/// Timeout for a disk. A working one needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a path that comes to the file system of this mount leads to the file system `own` from there, by a link. What
-/// somebody serves is not asked. A disk that does not answer is not waited for: nobody gets to a pool by it.
+/// Whether `path`, which enters the file system of `mount`, leads by a link from there to the file system `own`.
+/// Returns `false` for network file systems and FUSE, which are not accessed, and for a disk that does not answer in
+/// time: no pool can be reached through it.
 pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
@@ -27,7 +28,7 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
         return false;
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // Linux 5.12 answers so far as nobody has to be asked.
+    // Since Linux 5.12 this resolves the path from caches alone.
     let known = rustix::fs::openat2(CWD, &*name, flags, Mode::empty(), ResolveFlags::CACHED);
     let end = match known {
         Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS) if answers(&name) => {
@@ -39,7 +40,7 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     end.is_some_and(|mount| mount.number == own)
 }
 
-/// Whether what a path leads to is known soon.
+/// Whether the path can be resolved within [`PATIENCE`].
 fn answers(path: &CStr) -> bool {
     let asked = || -> io::Result<bool> {
         let mut deadline = Deadline::after(PATIENCE);

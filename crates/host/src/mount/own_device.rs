@@ -1,9 +1,9 @@
-//! A Btrfs is mounted from the volume's own device, or not at all.
+//! Ensures that a Btrfs is mounted from the volume's own device.
 //!
-//! The kernel knows a Btrfs by its UUID, and before Linux 6.7 by nothing else: of several devices that
-//! have the same one, and were scanned by udev, it mounts the newest, whichever it was told
-//! (`device_list_add` and `open_fs_devices` in fs/btrfs/volumes.c). Every container reads the UUIDs of
-//! mounted ones in /sys/fs/btrfs, and whoever has a raw disk writes there what he likes.
+//! The kernel identifies a Btrfs by its UUID, before Linux 6.7 by nothing else. If udev scanned several devices with
+//! the same UUID, the kernel mounts the newest, whichever device was given (`device_list_add` and `open_fs_devices` in
+//! fs/btrfs/volumes.c). Every container can read the UUIDs of mounted file systems in /sys/fs/btrfs, and a user of a
+//! raw disk can write any UUID there.
 
 use crate::{
     block::{device::Device, number::DeviceNumber},
@@ -15,9 +15,9 @@ use std::{
     path::Path,
 };
 
-/// Mounts the Btrfs of a device, which must be its only one. Nobody has seen a mount of another's: it is
-/// dropped, with which kernels since 6.2, and 6.1 as it is maintained, forget its device
-/// (`btrfs_close_devices`), and it is tried once more.
+/// Mounts the Btrfs of a device, which must be its only device. If the kernel mounts another device, that mount is
+/// dropped before any process saw it, and mounting is tried once more: kernels since 6.2, and maintained 6.1 ones, then
+/// forget the other device (`btrfs_close_devices`).
 pub(super) fn mounted_from<M: AsFd>(device: &Device, mount: impl Fn() -> Result<M>) -> Result<M> {
     let try_once = || -> Result<Result<M, Vec<DeviceNumber>>> {
         let mounted = mount()?;
@@ -33,8 +33,8 @@ pub(super) fn mounted_from<M: AsFd>(device: &Device, mount: impl Fn() -> Result<
     }
 }
 
-/// Refuses a mount that is not of that device alone: one more of the file system is another question to
-/// the kernel.
+/// Returns an error unless the mount's only device is `device`. Needed for each further mount of the file system,
+/// because the kernel chooses the device anew.
 pub(super) fn expect(device: DeviceNumber, mount: BorrowedFd<'_>) -> Result<()> {
     let found = grow::btrfs_devices(mount);
     match found == [device] {

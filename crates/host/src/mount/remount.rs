@@ -1,4 +1,4 @@
-//! Changing the flags of one mount before Linux 5.12.
+//! Changes of a mount's flags before Linux 5.12.
 
 use super::descriptor_path;
 use nix::mount::MsFlags;
@@ -8,8 +8,7 @@ use rustix::{
 };
 use std::{ffi::OsStr, os::fd::OwnedFd, path::PathBuf};
 
-/// Before 5.12: a remount of this mount alone, which replaces all of its flags. No mount of ours
-/// honours set-user-id bits or device nodes.
+/// Remounts one mount, which replaces all of its flags. The driver's mounts are always `nosuid` and `nodev`.
 pub(super) fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     let kept = fstatvfs(mount)?.f_flag;
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

@@ -1,4 +1,4 @@
-//! The directory a volume is mounted on.
+//! Directories that volumes are mounted on.
 
 use super::{attributes, descriptor_path, remount::remount};
 use crate::{
@@ -24,48 +24,47 @@ use std::{
     time::Duration,
 };
 
-/// A directory that exists, held by its parent and its name.
+/// An existing directory, held by its parent's descriptor and its name.
 ///
-/// The caller chose the directory and its parents are trusted: kubelet's root may be reached
-/// through a symbolic link. The last component is not: a link there is refused. The directory
-/// itself is opened anew by each method, because a descriptor on what is mounted there would keep
-/// it from being unmounted.
+/// The caller chose the directory and its parents are trusted: kubelet's root may be reached through a symbolic link.
+/// The last component is not trusted: a symbolic link is refused. Each method opens the directory anew, because a
+/// descriptor on the mounted file system would prevent unmounting.
 #[derive(Debug)]
 pub struct Target {
     parent: OwnedFd,
     name: OsString,
 }
 
-/// So long it is tried to unmount what is in use. Whoever only looks at a mount keeps it busy for a
-/// moment: another callout that asks what is mounted there, `df`, kubelet's statistics. On a node
-/// with too much to do that moment lasts until the scheduler comes back to them.
+/// Duration of retries to unmount a busy mount. A process that only looks at a mount keeps it busy for a moment:
+/// another callout that examines the mount, `df`, kubelet's statistics. On an overloaded node that moment lasts until
+/// the process is scheduled again.
 const WHILE_LOOKED_AT: Duration = Duration::from_secs(1);
 
-/// What must be on disk before a mount ends.
+/// Data that must be on disk before a mount ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
     /// The whole file system.
     Filesystem,
-    /// Nothing, because the file system stays.
+    /// No data, because the file system stays mounted.
     Nothing,
 }
 
 /// The topmost mount at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The block devices. There are several where a pod gave a Btrfs more than it had; for what has
-    /// none (tmpfs, NFS) there is the anonymous number of the file system, whose major number is 0.
+    /// Block devices of the file system. There are several if a pod added devices to a Btrfs. A file system without a
+    /// device (tmpfs, NFS) has its anonymous device number here, with major number 0.
     pub devices: Vec<DeviceNumber>,
-    /// Whether nothing can be written through this mount.
+    /// Whether this mount, or its file system, is read-only.
     pub read_only: bool,
 }
 
 impl Target {
-    /// Opens a directory; `None` when it, or a parent, is not there.
+    /// Opens a directory; `None` if it or a parent does not exist.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] when the path is relative, has no last component, or that is a
-    /// symbolic link or no directory.
+    /// [`ErrorKind::Invalid`] when the path is relative or has no last component, or when it names a symbolic link or
+    /// no directory.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let Some(target) = Target::named(path)? else {
             return Ok(None);
@@ -77,7 +76,7 @@ impl Target {
         }
     }
 
-    /// Opens a directory and makes it, with mode 0750, when only its last component is missing.
+    /// Opens a directory. Creates it, with mode 0750, if only its last component is missing.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when a parent is missing; otherwise as [`Target::open`].
@@ -91,7 +90,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The parent opened; nothing is known about the last component.
+    /// Opens the parent only; the last component is not examined.
     pub(super) fn named(path: &Path) -> Result<Option<Self>> {
         let invalid = || {
             Error::new(
@@ -100,7 +99,7 @@ impl Target {
             )
             .because(path.display().to_string())
         };
-        // `file_name` would skip a last `.`.
+        // `file_name` would ignore a trailing `.`.
         if !path.is_absolute() || path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
             return Err(invalid());
         }
@@ -116,12 +115,12 @@ impl Target {
         }
     }
 
-    /// The directory, or the root of what is mounted on it.
+    /// Opens the directory, or the root of the mount on it.
     pub(super) fn directory(&self) -> Result<OwnedFd> {
         match self.open_last(OFlags::PATH) {
             Ok(directory) => Ok(directory),
             Err(Errno::NOENT) => Err(not_there()),
-            // With O_PATH and O_NOFOLLOW a link would be opened itself, if O_DIRECTORY let it.
+            // With O_PATH and O_NOFOLLOW the link itself would be opened, if O_DIRECTORY did not prevent it.
             Err(Errno::NOTDIR | Errno::LOOP) => Err(Error::new(
                 ErrorKind::Invalid,
                 "the directory to mount on is a symbolic link or no directory",
@@ -130,7 +129,7 @@ impl Target {
         }
     }
 
-    /// The same, open for ioctls.
+    /// Opens the same directory for ioctls.
     pub(super) fn root(&self) -> Result<OwnedFd> {
         self.open_last(OFlags::RDONLY)
             .map_err(|error| Error::system("open the mounted file system", error))
@@ -141,8 +140,8 @@ impl Target {
         openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
-    /// The devices of what is mounted on the directory, as [`Mounted`] has them; none when nothing is.
-    /// Asks nothing of the file system that waits for its device.
+    /// Returns the devices of the mount on the directory, as in [`Mounted::devices`]; none if nothing is mounted. Does
+    /// nothing that lets the file system wait for its device.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
@@ -153,7 +152,7 @@ impl Target {
         }
         match fstat(&directory) {
             Ok(stat) => Ok(self.block_devices(DeviceNumber::from_raw(stat.st_dev))),
-            // A dead file system answers nothing; the kernel still knows what it was.
+            // A dead file system answers nothing; the kernel's mount table still has its device number.
             Err(_) => {
                 let mount = table_entry(&directory)?;
                 Ok(mount.map(|mount| mount.number).into_iter().collect())
@@ -161,17 +160,17 @@ impl Target {
         }
     }
 
-    /// The UUID of the Btrfs on which the directory lies, or that is mounted on it; `None` where it is another
-    /// file system, or does not answer.
+    /// Returns the UUID of the Btrfs that contains the directory, or that is mounted on it. `None` for another file
+    /// system or one that does not answer.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
     pub fn btrfs(&self) -> Result<Option<Uuid>> {
-        // XFS that has shut down and FUSE without its server fail even this (`xfs_vn_getattr`).
+        // `fstat` fails for an XFS that has shut down and for a FUSE without its server (`xfs_vn_getattr`).
         let Ok(stat) = fstat(self.directory()?) else {
             return Ok(None);
         };
-        // No other file system of a block device has an anonymous number.
+        // Of the file systems on block devices, only Btrfs has an anonymous number.
         if DeviceNumber::from_raw(stat.st_dev).major != 0 {
             return Ok(None);
         }
@@ -179,8 +178,8 @@ impl Target {
         Ok(root.and_then(|root| grow::btrfs_uuid(root.as_fd())))
     }
 
-    /// What is mounted on the directory; `None` when nothing is. On some kernels a file system
-    /// answers only after its device did.
+    /// Returns the mount on the directory; `None` if nothing is mounted. On some kernels this waits for the file
+    /// system's device.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
@@ -188,7 +187,7 @@ impl Target {
         self.mounted_from(self.devices()?)
     }
 
-    /// What is mounted on the directory from these devices, which [`Target::devices`] told; `None` when nothing is.
+    /// Returns the mount on the directory, whose `devices` [`Target::devices`] returned; `None` if nothing is mounted.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
@@ -209,8 +208,8 @@ impl Target {
         }
     }
 
-    /// What the mount table says of what is mounted on the directory; `None` when nothing is.
-    /// Takes longer the more is mounted on the node.
+    /// Returns the mount table's entry for the mount on the directory; `None` if nothing is mounted. Takes longer the
+    /// more mounts the node has.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
@@ -222,7 +221,7 @@ impl Target {
         }
     }
 
-    /// Whether this is, or what is mounted here shows, that directory.
+    /// Whether this directory, or the root of the mount on it, is the directory `other`.
     ///
     /// # Errors
     /// When one of them cannot be examined.
@@ -235,7 +234,7 @@ impl Target {
         Ok((here.st_dev, here.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// Btrfs has an anonymous number of its own and is asked for its devices.
+    /// Returns the devices of a mount. Btrfs has an anonymous device number and is asked for its devices.
     fn block_devices(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
         if number.major == 0
             && let Ok(root) = self.open_last(OFlags::RDONLY)
@@ -256,11 +255,11 @@ impl Target {
         {
             return Ok(answer.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
         }
-        // Before 5.8, or dead: a mount has an id of its own, a plain directory its parent's.
+        // Before Linux 5.8, or on a dead file system: a mount point's mount id differs from its parent's.
         Ok(id_of(directory)? != id_of(&self.parent)?)
     }
 
-    /// Whether the directory, or what is mounted on it, has no entries.
+    /// Whether the directory, or the root of the mount on it, has no entries.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -271,12 +270,11 @@ impl Target {
         tree::is_empty(&directory).map_err(unreadable)
     }
 
-    /// Makes the topmost mount read-only or writable; its file system and its other mounts stay
-    /// as they are.
+    /// Makes the topmost mount read-only or writable. Its file system and that one's other mounts do not change.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when it is to be read-only and files are open for writing.
-    /// [`ErrorKind::Invalid`] when nothing is mounted there.
+    /// [`ErrorKind::Busy`] when it is to become read-only while files are open for writing. [`ErrorKind::Invalid`] when
+    /// nothing is mounted there.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
         let directory = self.directory()?;
         if !self.is_mount_root(&directory)? {
@@ -296,10 +294,10 @@ impl Target {
         result.map_err(|error| Error::system(doing, error))
     }
 
-    /// Writes everything to the device that was written to the file system.
+    /// Writes all dirty data of the file system to its device.
     ///
     /// # Errors
-    /// When something could not be written, now or since somebody last asked.
+    /// When data could not be written, now or since an error was last reported.
     pub fn sync(&self) -> Result<()> {
         self.open_last(OFlags::RDONLY)
             .and_then(syncfs)
@@ -314,16 +312,16 @@ impl Target {
                     return Ok(false);
                 }
             }
-            // Nothing can be mounted on what is no directory.
+            // Nothing can be mounted on a path that is missing or not a directory.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => {
                 return Ok(false);
             }
-            // A dead file system may refuse even this; unmounting decides.
+            // Opening a dead file system may fail; try to unmount it anyway.
             Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
         }
         let path = descriptor_path(&self.parent).join(&self.name);
         let mut deadline = Deadline::after(WHILE_LOOKED_AT);
-        // The kernel reports once what it could not write.
+        // The kernel reports a write error only once.
         let mut synced = Ok(());
         loop {
             let now = self.flush(flush);
@@ -348,12 +346,12 @@ impl Target {
         match (flush, self.open_last(OFlags::RDONLY)) {
             (Flush::Nothing, _) => Ok(()),
             (Flush::Filesystem, Ok(root)) => syncfs(root),
-            // Its server is gone, and with it whatever it had.
+            // The server is gone, and the data with it.
             (Flush::Filesystem, Err(error @ (Errno::NOTCONN | Errno::STALE))) => {
                 log::info!("unmounting a dead file system: {error}");
                 Ok(())
             }
-            // XFS that has shut down does not even open: what it had not written is lost.
+            // XFS that has shut down cannot even be opened: data that it had not written is lost.
             (Flush::Filesystem, Err(error)) => Err(error),
         }
     }
@@ -383,7 +381,7 @@ fn id_of(file: &impl AsRawFd) -> Result<u64> {
     mountinfo::id_of(file).map_err(failed)
 }
 
-/// What the mount table says of the mount that an open file is on.
+/// Returns the mount table's entry for the mount that an open file is on.
 pub(crate) fn table_entry(mount: &impl AsRawFd) -> Result<Option<Mount>> {
     let id = id_of(mount)?;
     Ok(mountinfo::read()?.into_iter().find(|mount| mount.id == id))

@@ -1,10 +1,10 @@
-//! One line of a mount table. What it is asked for is read from it, and nothing else.
+//! One line of a mount table, parsed on demand.
 
 use super::Mount;
 use crate::block::number::DeviceNumber;
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
-/// A line that begins as a mount's does.
+/// A line with the first fields of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     pub(super) id: u64,
@@ -16,7 +16,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` for what is no mount.
+    /// Parses the first fields. `None` if the line is not a mount.
     pub(super) fn read(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |&c| c == b' ');
         let id = number(fields.next()?)?;
@@ -35,33 +35,33 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// As [`Mount::root`].
+    /// See [`Mount::root`].
     #[must_use]
     pub fn root(&self) -> PathBuf {
         unescape(self.root).into()
     }
 
-    /// As [`Mount::mount_point`].
+    /// See [`Mount::mount_point`].
     #[must_use]
     pub fn mount_point(&self) -> PathBuf {
         unescape(self.mount_point).into()
     }
 
-    /// As [`Mount::is_of`].
+    /// See [`Mount::is_of`].
     #[must_use]
     pub fn is_of(&self, device: DeviceNumber) -> bool {
-        // Only that of a Btrfs is hidden behind an anonymous number, which has no driver.
+        // Only a Btrfs has, instead of its device's number, an anonymous one with major number 0.
         self.number == device || (self.number.major == 0 && self.mount().is_of(device))
     }
 
-    /// All that it says.
+    /// Parses the whole line.
     #[must_use]
     pub fn mount(&self) -> Mount {
         let mut fields = self.rest.split(|&c| c == b' ');
         let options = fields.next().unwrap_or_default();
         let read_only = has_option(options, b"ro");
         let is_confined = has_option(options, b"nosuid") && has_option(options, b"nodev");
-        // Any number of optional fields, also ones that later kernels invent, up to a hyphen.
+        // Any number of optional fields, including ones unknown to date, and then a hyphen.
         let shared = fields
             .by_ref()
             .take_while(|field| *field != b"-")
@@ -92,7 +92,7 @@ impl<'a> Line<'a> {
 }
 
 fn number(text: &[u8]) -> Option<u64> {
-    // `u64::from_str` would take a plus sign.
+    // `u64::from_str` would accept a plus sign.
     if !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -103,8 +103,8 @@ fn has_option(options: &[u8], option: &[u8]) -> bool {
     options.split(|&c| c == b',').any(|found| found == option)
 }
 
-/// Undoes the kernel's `mangle`: a backslash and three octal digits for space, tab, newline,
-/// backslash and `#`. Anything else stands for itself.
+/// Undoes the kernel's `mangle`, which writes space, tab, newline, backslash and `#` as a backslash and three octal
+/// digits. Anything else is unchanged.
 pub(super) fn unescape(text: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

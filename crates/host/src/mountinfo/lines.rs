@@ -1,19 +1,19 @@
-//! The lines of a mount table, one at a time.
+//! Lines of a mount table, one at a time.
 
 use std::{
     io::{self, Read},
     ops::ControlFlow,
 };
 
-/// What is kept of one field: a path as long as a system call takes it (`PATH_MAX`), each byte of it
-/// escaped. A directory may lie deeper; the fields behind its path are read all the same.
+/// Maximum length kept of a field: the longest path for a system call (`PATH_MAX`) with each byte escaped. Longer paths
+/// are possible; the fields after them are still read.
 const FIELD: usize = 4 * 4096;
 
-/// What is kept of one line: all fields that the kernel writes, at their longest.
+/// Maximum length kept of a line: all fields that the kernel writes, at their maximum length.
 const LINE: usize = 12 * FIELD;
 
-/// Shows each line that is not empty until `see` has seen enough. Before each piece is read,
-/// `goes_on` may end it with an error.
+/// Passes each non-empty line to `see` until that returns `Break`. Calls `goes_on` before each read; its error ends the
+/// reading.
 pub(super) fn each(
     mut table: impl Read,
     mut goes_on: impl FnMut() -> io::Result<()>,

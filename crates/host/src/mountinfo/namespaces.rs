@@ -1,10 +1,10 @@
-//! The mount tables of all processes.
+//! Mount tables of all processes.
 //!
-//! Everybody who has a user namespace has as many mounts and processes as he likes, so nothing here
-//! grows with them: a table passes line by line, and whoever asks keeps what he asked for. The kernel
-//! goes over all mounts of a namespace for each of its tables, however few the reader's root shows, and
-//! everybody who may chroot has as many roots as processes. So a namespace is looked at from its own
-//! root where its processes have several: from there everything is seen that is not covered.
+//! A user with a user namespace can create any number of mounts and processes, so memory use must not depend on these:
+//! tables are processed line by line, and callers keep what they need. For each read of a table, the kernel iterates
+//! over all mounts of the namespace, however few are visible from the reader's root, and a user who can chroot can
+//! create as many roots as processes. So if the processes of a namespace have several roots, its table is read from the
+//! namespace's own root, which shows everything that is not covered.
 
 mod effort;
 mod whole;
@@ -26,27 +26,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A node of 500 containers has fifty thousand mounts, which take a second.
+/// Timeout of a search. A node with 500 containers has fifty thousand mounts, which take a second.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Shows every mount of every mount namespace that a thread seen in `/proc` lives in, from few of the
-/// roots from which it is seen, until `wanted` has found what it looked for; true where it has.
+/// Passes all mounts to `wanted`, of every mount namespace with a thread visible in `/proc`, until `wanted` returns
+/// `Break`. Reads each namespace from as few roots as possible. Returns whether `wanted` returned `Break`.
 ///
 /// # Errors
-/// When there is a thread whose mounts cannot be read, or there are too many mounts, so that any may
-/// be hidden. A thread that ends while it is asked is passed over.
+/// When a thread's mounts are unreadable, or there are too many mounts, because any may be hidden then. Threads that
+/// end meanwhile are skipped.
 pub fn find_anywhere(wanted: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> Result<bool> {
     Search::within(TIME, wanted).run()
 }
 
-/// Process and thread.
+/// Process id and thread id.
 type Task = (u32, u32);
 
-/// What was seen of a mount namespace. Names are hashed under a key of this process: a root's path is
-/// as long as somebody likes.
+/// What was seen of a mount namespace. Names are hashed with a random key, because users choose the paths of roots.
 enum Seen {
     Whole,
-    /// From one root, which is not the topmost; these threads have others.
+    /// The mounts seen from this root, which is not the topmost one. These threads have other roots.
     From(u64, Vec<Task>),
 }
 
@@ -82,7 +81,7 @@ impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
             let Some(process) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // A thread may leave the namespace and the root of the first one, and live longer.
+            // A thread may have another namespace and root than the main thread, and outlive it.
             let found = threads(process).and_then(|threads| self.any_of(process, threads));
             if self.judge(process, found)? {
                 return Ok(true);
@@ -120,7 +119,7 @@ impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
             let Some(thread) = thread.to_str().and_then(|thread| thread.parse().ok()) else {
                 continue;
             };
-            // Others may live where an ended one lived.
+            // Other threads may live in the namespace of one that ended.
             match self.thread((process, thread)) {
                 Err(error) if has_ended(&error) => {}
                 Ok(ControlFlow::Continue(())) => {}
@@ -133,13 +132,13 @@ impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
     fn thread(&mut self, task: Task) -> io::Result<ControlFlow<()>> {
         in_time(self.end)?;
         let thread = directory(task);
-        // Its table may be read also where these are not told.
+        // The table may be readable even if these links are not.
         let namespace = fs::read_link(thread.join("ns/mnt")).ok();
         let root = fs::read_link(thread.join("root")).ok();
         let Some((namespace, root)) = namespace.zip(root) else {
             return self.table(task, File::open(thread.join("mountinfo"))?, |_| ());
         };
-        // A thread sees only what is below its root, and from the topmost one that is everything.
+        // A thread sees only mounts below its root. From the topmost root it sees all.
         let is_whole = root == Path::new("/");
         let (namespace, root) = (
             self.hasher.hash_one(&namespace),
@@ -163,8 +162,8 @@ impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
         Ok(found)
     }
 
-    /// Looks at a namespace from its own root, and then from those roots of its threads that are on
-    /// mounts which that does not show: a mount on the topmost root covers them.
+    /// Reads a namespace from its own root, and then from those threads' roots that are on mounts not shown there,
+    /// because a mount on the topmost root covers them.
     fn other_roots(&mut self, seen: u64, tasks: Vec<Task>) -> io::Result<ControlFlow<()>> {
         let mut hidden: HashMap<u64, Vec<Task>> = HashMap::new();
         for task in tasks.iter().copied() {
@@ -235,9 +234,9 @@ impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
         let process = Path::new("/proc").join(task.0.to_string());
         self.effort.add(&process, began.elapsed());
         match read {
-            // The kernel stops before a mount of a control group whose path is too long for it
-            // (`cgroup_show_path`). Everybody who has a namespace of control groups can make one, below
-            // what was mounted before; he hides his own uses from us, and nobody else's.
+            // The kernel stops before a cgroup mount whose path is too long (`cgroup_show_path`). A user with a cgroup
+            // namespace can create one, after the mounts inherited from others. So this hides only the user's own
+            // mounts.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::RANGE) => {
                 log::warn!(
                     "the kernel tells only the first mounts of process {}: {error}",
@@ -267,7 +266,7 @@ fn directory((process, thread): Task) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/task/{thread}"))
 }
 
-/// The id of the mount that a thread's root is on. Asks nothing of its file system.
+/// Returns the id of the mount that a thread's root is on. Does not access its file system.
 fn mount_of_root(task: Task) -> io::Result<u64> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     id_of(&openat(
@@ -289,8 +288,8 @@ fn in_time(end: Instant) -> io::Result<()> {
     }
 }
 
-/// What `mounts_open_common` (fs/proc_namespace.c) and the lookup in /proc say of a thread that
-/// is no more, or of which only the number is left.
+/// Whether a thread has ended, or is a zombie: errors of `mounts_open_common` (fs/proc_namespace.c) and of lookups in
+/// /proc.
 fn has_ended(error: &io::Error) -> bool {
     let ended = [Errno::NOENT, Errno::SRCH, Errno::INVAL];
     Errno::from_io_error(error).is_some_and(|error| ended.contains(&error))

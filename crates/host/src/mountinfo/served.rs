@@ -1,4 +1,4 @@
-//! File systems whose files somebody else has, who may be gone: a look into one may never end.
+//! File systems with a server, such as NFS and FUSE. An access to one may hang for ever if its server is gone.
 
 use super::{Mount, read};
 use flexvol_sdk::Result;
@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// fs/nfs, fs/smb, fs/ceph, fs/9p, fs/afs, fs/autofs. Of FUSE each server has a name of its own.
+/// Types of fs/nfs, fs/smb, fs/ceph, fs/9p, fs/afs, fs/autofs. FUSE has a subtype for each server.
 const SERVED: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs"];
 
-/// A thousand devices are asked for one after the other, and a table has thousands of mounts.
+/// Lifetime of the cached table: callers ask for a thousand devices in a row, and a table has thousands of mounts.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Mount {
@@ -20,7 +20,7 @@ impl Mount {
     }
 }
 
-/// Where something is mounted, and whether it is served, in the kernel's order.
+/// Mount points in the kernel's order, each with whether its file system has a server.
 struct Table {
     mounts: Vec<(PathBuf, bool)>,
     read: Instant,
@@ -28,8 +28,8 @@ struct Table {
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
-/// Whether a path that has no links in it, as the kernel tells that of an open file, is on a file system that somebody
-/// serves. The path itself is not looked at.
+/// Whether a path is on a file system with a server. The path must contain no links, like the kernel's path of an open
+/// file. It is not accessed.
 ///
 /// # Errors
 /// As [`read`].
@@ -61,7 +61,7 @@ impl Table {
         if !served.any(|(place, _)| path.starts_with(place)) {
             return false;
         }
-        // The deepest place has it, and of those that are mounted there the last one.
+        // The deepest mount point has the path, and of several mounts there the last one.
         let above = self.mounts.iter();
         let above = above.filter(|(place, _)| path.starts_with(place));
         let holds = above.max_by_key(|(place, _)| place.as_os_str().len());

@@ -1,4 +1,4 @@
-//! A directory in its file system, as the roots of mounts name it.
+//! A directory within its file system, as the roots of mounts describe it.
 
 use super::{Line, Mount};
 use crate::block::number::DeviceNumber;
@@ -9,8 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A directory and all that is below it. No name in it says whose it is: whoever writes to a volume
-/// may call a directory as another volume is called.
+/// A directory and everything below it. Names below the top prove nothing: whoever writes to a volume may name a
+/// directory like another volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subtree {
     number: DeviceNumber,
@@ -18,10 +18,10 @@ pub struct Subtree {
 }
 
 impl Subtree {
-    /// The subtree whose top is an open directory; `table` has the mounts of this mount namespace.
+    /// Returns the subtree below an open directory; `table` has the mounts in this mount namespace.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`] when the kernel does not tell where the directory is.
+    /// [`ErrorKind::Storage`] when the directory's place is unknown.
     pub fn of(directory: BorrowedFd<'_>, table: &[Mount]) -> Result<Self> {
         let failed = |error| Error::system("find the volume's directory", error);
         let id = super::id_of(&directory).map_err(failed)?;
@@ -49,14 +49,14 @@ impl Subtree {
         line.number == self.number && self.shows(&line.root())
     }
 
-    /// As [`Subtree::has`], of a mount that is known.
+    /// As [`Subtree::has`], for a parsed mount.
     #[must_use]
     pub fn has_mount(&self, mount: &Mount) -> bool {
         mount.number == self.number && self.shows(&mount.root)
     }
 
     fn shows(&self, root: &Path) -> bool {
-        // What was removed while it is mounted has two slashes and a word behind it (`seq_dentry`).
+        // A removed directory that is still mounted has `//deleted` appended (`seq_dentry`).
         root.starts_with(&self.top)
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             ("8:1", format!("/pool/volumes/{OURS}//deleted"), true),
             ("8:1", format!("/pool/volumes/{OURS}/sub"), true),
             ("8:1", format!("/pool/volumes/{OURS}/sub//deleted"), true),
-            // What another volume has below its root is called as its user likes.
+            // Users of another volume choose the names below its root.
             ("8:1", format!("/pool/volumes/{THEIRS}/{OURS}"), false),
             (
                 "8:1",

@@ -1,4 +1,4 @@
-//! Taking an image over that somebody else made.
+//! Adoption of existing image files.
 
 use super::{Allocation, Pool, Reserve, sync};
 use crate::{
@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-/// A file on the pool's file system that may become a volume. Nobody else has it open.
+/// A file on the pool's file system that may become a volume. No other process has it open.
 #[derive(Debug)]
 pub struct Stray {
     image: Image,
@@ -35,24 +35,24 @@ pub struct Stray {
     path: PathBuf,
 }
 
-/// How long somebody may have the image's device open who only looks: udev, and whoever lists devices.
+/// Timeout for processes that open the image's device only to look at it: udev, and tools that list devices.
 const LOOKING: Duration = Duration::from_secs(2);
 
-/// What is changed of it.
+/// Attributes of the file before adoption changes them.
 struct Before {
     stat: Stat,
-    /// One that cannot be read says nothing.
+    /// `None` also if the mark is unreadable.
     mark: Option<String>,
 }
 
 impl Stray {
-    /// The file, as loop devices want it.
+    /// Returns the file as an image, for loop devices.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Makes the file root's alone.
+    /// Makes root the file's owner, with mode 0600, and checks again that nobody else has it open.
     fn own(&self) -> Result<()> {
         let file = self.image.file();
         rustix::fs::fchown(file, Some(Uid::ROOT), Some(Gid::ROOT))
@@ -61,7 +61,7 @@ impl Stray {
         self.expect_alone()
     }
 
-    /// Gives the file back to whose it was, as it was, because of this error.
+    /// Restores the file's owner, mode and mark after `error`, and returns it.
     fn give_back(&self, before: &Before, error: Error) -> Error {
         let file = self.image.file();
         let owner = (before.stat.st_uid, before.stat.st_gid);
@@ -91,9 +91,9 @@ impl Stray {
         }
     }
 
-    /// A lease is granted only while no other description of the file is open, be it a program's or a
-    /// loop device's. Once the file is root's alone nobody else opens it any more, so whoever is not there now will
-    /// not be: its former owner could have opened it at any moment before.
+    /// Checks that nobody else has the file open. A lease is granted only while there is no other open file description
+    /// of the file, of a program or a loop device. Before root owned the file, its owner could have opened it at any
+    /// moment; afterwards nobody can, so the check stays true.
     fn expect_alone(&self) -> Result<()> {
         if self.is_alone() || loop_device::drop_unfinished(&self.image)? && self.is_alone() {
             return Ok(());
@@ -105,7 +105,7 @@ impl Stray {
         sys::file_lease::is_only_opener(self.image.file().as_fd())
     }
 
-    /// The same, but a loop device that has been given up may stay for as long as somebody looks at it.
+    /// Like `expect_alone`, but waits while a process still has the released loop device open.
     fn wait_to_be_alone(&self) -> Result<()> {
         let mut deadline = Deadline::after(LOOKING);
         loop {
@@ -118,12 +118,11 @@ impl Stray {
 }
 
 impl Pool {
-    /// Opens a file that is to be taken over; `None` where there is none.
+    /// Opens a file for adoption; `None` if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for what is not a plain file with one name, lies on another file
-    /// system than the pool, or is one of its volumes already; [`ErrorKind::Busy`] while anybody
-    /// has it open.
+    /// [`ErrorKind::Conflict`] unless it is a regular file with one name, on the pool's file system, and not one of its
+    /// volumes yet; [`ErrorKind::Busy`] while another process has it open.
     pub fn stray(&self, path: &Path) -> Result<Option<Stray>> {
         let failed = |error: io::Error| Error::system("open the image", error);
         let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
@@ -182,16 +181,15 @@ impl Pool {
         Ok(Some(stray))
     }
 
-    /// Makes the file a volume: root's alone, marked, moved into the pool, and with [`Allocation::Full`] all
-    /// of it with blocks of its own, in this order. What it lacks in the pool is owed to it, so that it is
-    /// copied without the pool's lock. A cut leaves the file where it was, or a volume that
-    /// [`Pool::complete`], its next growth or its next mount completes. Whoever calls again after a cut gives
-    /// the same volume again.
+    /// Makes the file a volume. In this order: changes its owner to root, marks it, moves it into the pool, and with
+    /// [`Allocation::Full`] gives all of it blocks of its own. Blocks that it lacks are owed to it once it is in the
+    /// pool, so copying needs no lock of the pool. After a crash the file is where it was, or it is a volume that
+    /// [`Pool::complete`], its next growth or its next mount completes. A retry passes the same volume again.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where the pool has no room for what the file lacks;
-    /// [`ErrorKind::Conflict`] where the volume has an image, the file was exchanged meanwhile, or a Btrfs
-    /// keeps no room for it. The file is where it was then.
+    /// [`ErrorKind::Exhausted`] when the pool has no room for the blocks that the file lacks; [`ErrorKind::Conflict`]
+    /// when the volume already has an image, the file was replaced meanwhile, or a Btrfs cannot reserve room for it.
+    /// The file is where it was then.
     pub fn take(
         &self,
         stray: Stray,
@@ -215,7 +213,7 @@ impl Pool {
             Allocation::Thin => None,
         };
         let others = self.look_around(allocation)?;
-        // What is below the lock has little to write out then.
+        // So that little is left to write out under the lock.
         image
             .file()
             .sync_all()
@@ -241,7 +239,7 @@ impl Pool {
             Some(seen) => image.fill(&seen, None).and_then(|()| image.expect_whole()),
             None => Ok(()),
         });
-        // A volume is root's alone, so first it must be none.
+        // A volume must belong to root, so it is moved out of the pool before its owner is restored.
         taken.map_err(|error| match self.move_back(&stray, volume) {
             Ok(()) => stray.give_back(&before, error),
             Err(second) => error.advise(format_args!(
@@ -251,7 +249,7 @@ impl Pool {
         })
     }
 
-    /// Fails only where it stays a volume.
+    /// Moves the file back to its old place. Fails only if it is still a volume.
     fn move_back(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
         let (name, volume) = (stray.name.as_str(), volume.to_string());
         let back = RenameFlags::NOREPLACE;
@@ -281,13 +279,13 @@ impl Pool {
         })
     }
 
-    /// That what was moved is this file, and stays there.
+    /// Checks that the moved file is the opened one, and syncs both directories.
     fn settle(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
         let moved =
             rustix::fs::statat(&self.volumes, volume.to_string(), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|error| failed(stray, error))?;
         if moved.st_ino != stray.image.inode().number {
-            // Somebody put another file there between the look and the move.
+            // The file was replaced between the check and the move.
             return Err(unfit("was exchanged for another file meanwhile"));
         }
         sync(&stray.parent)?;

@@ -1,5 +1,5 @@
-//! Pools of one driver on one file system, which give away the same space: what one of them owes to its images is
-//! promised by none of the others.
+//! Pools of one driver on the same file system. They share its space, so each must respect what the others owe to their
+//! images.
 
 use super::{
     Allocation, Image, Pool,
@@ -13,18 +13,18 @@ use std::{
     sync::Arc,
 };
 
-/// One of the pools of a driver.
+/// One of a driver's pools.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// What the driver calls it.
+    /// Name in the driver's configuration.
     pub name: String,
-    /// Where it is.
+    /// Directory of the pool.
     pub path: PathBuf,
-    /// How its images get their blocks.
+    /// Allocation of its images.
     pub allocation: Allocation,
 }
 
-/// What the images of a pool have, and those of the pools beside it.
+/// State of a pool's images, and of those in the pools beside it.
 #[derive(Debug)]
 pub(crate) struct Around {
     own: Look,
@@ -39,20 +39,18 @@ struct Beside {
 }
 
 impl Pool {
-    /// The same, as one of the pools of a driver: it may be among `pools` itself. They are looked at when something is
-    /// promised, and not before.
+    /// Adds the driver's other pools; `pools` may contain this one. They are examined only when space is promised.
     #[must_use]
     pub fn among(mut self, pools: Arc<[Place]>) -> Self {
         self.driver = Some(pools);
         self
     }
 
-    /// What is at this path, if it is a pool on the file system of this one: then both give away the
-    /// same space. Another file system that the path comes to, whose disk may be dead, is asked for nothing but the links
-    /// in the path, and is not waited for.
+    /// Opens the pool at this path if it is on this pool's file system, so that both share its space. If the path leads
+    /// to another file system, whose disk may be dead, only links in the path are read there, with a timeout.
     ///
     /// # Errors
-    /// When that cannot be known.
+    /// When that cannot be determined.
     pub fn beside(&self, path: &Path) -> Result<Option<Pool>> {
         let ours = self.filesystem()?;
         let is_ours = match mount::holding(path, ours)? {
@@ -62,24 +60,25 @@ impl Pool {
         if !is_ours {
             return Ok(None);
         }
-        // One that took the place of another gives the same space away.
+        // A pool that the node does not remember takes the same space.
         match Pool::open_any(path) {
             Ok(other) => Ok((other.filesystem()? == ours).then_some(other)),
-            // What is no pool, or not one yet, gives nothing away.
+            // A directory that is not a pool (yet) promises no space.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// That what all pools of the driver owe that may be on the same file system can be known.
+    /// Checks that the debts of all the driver's pools that may share the file system are readable.
     ///
     /// # Errors
-    /// When it cannot, with the name of the pool that cannot be read.
+    /// When they are not, with the name of the unreadable pool.
     pub fn expect_readable_beside(&self) -> Result<()> {
         self.look_beside().map(drop)
     }
 
-    /// Looks at all images here and beside it, if these are promised what they lack. It takes a while.
+    /// Examines all images here and in pools beside this one, as far as their missing blocks are promised. Takes a
+    /// while.
     pub(crate) fn look_around(&self, allocation: Allocation) -> Result<Around> {
         Ok(Around {
             own: self.look(allocation)?,
@@ -98,7 +97,7 @@ impl Pool {
             let Some(pool) = self.beside(&place.path).map_err(unread)? else {
                 continue;
             };
-            // This one, or one that has two names.
+            // This pool, or one with two names.
             let volumes = pool.directory_of_volumes().map_err(unread)?;
             if known.contains(&volumes) {
                 continue;
@@ -121,8 +120,8 @@ impl Pool {
 }
 
 impl Around {
-    /// Held while space is counted and taken, so that it cannot be promised twice, neither by `pool`, of which this was
-    /// seen, nor by one beside it.
+    /// Locks the space of `pool`, to which this state belongs, and of the pools beside it. Held while space is counted
+    /// and allocated, so that no space is promised twice.
     pub(crate) fn lock(&self, pool: &Pool) -> Result<SpaceGuard> {
         Pool::lock_all(
             [pool]
@@ -131,7 +130,7 @@ impl Around {
         )
     }
 
-    /// What is owed to all images, as they are now, but for the blocks of the one that is about to get them.
+    /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
     pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, lock: &SpaceGuard) -> Result<Owed> {
         let own = self.own.owed(pool, but, lock)?;
         self.beside.iter().try_fold(own, |owed, other| {
@@ -141,14 +140,14 @@ impl Around {
         })
     }
 
-    /// The same as it was seen.
+    /// Returns the debt according to the recorded state.
     pub(crate) fn owed_now(&self) -> Owed {
         let beside = self.beside.iter().map(|other| other.look.owed_now(None));
         beside.fold(self.own.owed_now(None), Owed::and)
     }
 }
 
-/// What is not known is not nothing.
+/// Unknown debts must not count as none.
 fn unread(name: &str, error: Error) -> Error {
     error.context(format_args!(
         "cannot tell what the pool {name:?} of this driver promised, which may be on the same file system"

@@ -1,4 +1,4 @@
-//! The blocks of an image: all of them from the beginning, given back where they got lost, and parted from copies.
+//! Blocks of images: allocated in advance, reallocated when lost, and unshared from copies.
 
 use crate::{
     fs::{
@@ -21,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How much is allocated by one system call.
+/// Bytes to allocate with one system call.
 const STEP: Bytes = Bytes::GIB;
 
-/// How little is worth another try.
+/// Minimum number of bytes to allocate with one system call.
 const SMALLEST_STEP: Bytes = Bytes::MIB;
 
-/// How long a call takes that parts what an image shares. The next one goes on.
+/// Timeout for unsharing the blocks of an image; the next callout continues.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether what has blocks here and there is tried in smaller parts where the whole is too much.
+/// Whether to try smaller parts when the file system has no room for a whole one, for a partly allocated image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stubborn {
     Yes,
@@ -38,15 +38,14 @@ enum Stubborn {
 }
 
 impl Image {
-    /// Makes the image `to` bytes long, or leaves it as long as it is if it is longer; with
-    /// [`Allocation::Full`] all of it has blocks of its own afterwards, also what a trim had given
-    /// back and what a copy of the image shares (on Btrfs that stays shared).
+    /// Extends the image to `to` bytes, unless it is longer. With [`Allocation::Full`] all of it has blocks of its own
+    /// afterwards, including blocks freed by a trim and blocks shared with a copy (on Btrfs these stay shared).
     ///
-    /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
+    /// The image's loop device does not notice the new size by itself; see [`crate::loop_device::attach`].
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Size and
-    /// content are as before then, and nothing is taken.
+    /// [`ErrorKind::Exhausted`] when the pool has not enough room outside its reserve. Size and content do not change
+    /// then, and no space is taken.
     pub fn extend(
         &self,
         to: Bytes,
@@ -61,7 +60,7 @@ impl Image {
             }
         }
         self.extend_in_memory(to, allocation, reserve, pool)?;
-        // Without the pool's lock: this writes out whatever a pod has written, too.
+        // Without the pool's lock, because this also writes out dirty data of pods.
         self.file()
             .sync_all()
             .map_err(|error| Error::system("write out the volume's image", error))
@@ -94,7 +93,7 @@ impl Image {
         };
         pool.expect_room(missing, reserve, others.owed(pool, Some(self), &lock)?)?;
         let allocated = match has {
-            // What is below its size it has by now.
+            // Blocks below the old size were allocated before.
             Some(has) if !has.surely_has_everywhere(to) => self.allocate(size, to, Stubborn::No),
             _ => Ok(()),
         };
@@ -110,20 +109,20 @@ impl Image {
         extended.map_err(|error| Error::system("extend the volume's image", error))
     }
 
-    /// What it has behind its end, where a growth that was cut took blocks.
+    /// Returns the number of bytes allocated behind the image's end, which an interrupted growth leaves.
     ///
     /// # Errors
-    /// When it cannot be examined.
+    /// When the image cannot be examined.
     pub fn excess(&self) -> Result<Bytes> {
         extents::behind(self.file()).map_err(unseen)
     }
 
-    /// Gives back what it has behind its end. Nobody else may be growing it.
+    /// Frees the blocks behind the image's end. No other process may be extending the image.
     ///
     /// # Errors
-    /// When some of it may still be there.
+    /// When some of the blocks may still be there.
     pub fn drop_excess(&self) -> Result<()> {
-        // To the size that it has, which frees what is behind it.
+        // Setting the current size again frees the blocks behind it.
         let freed = match self.excess()? {
             Bytes(0) => return Ok(()),
             _ => self.file().set_len(self.size()?.0),
@@ -131,8 +130,7 @@ impl Image {
         freed.map_err(|error| Error::system("free the blocks behind the volume's image", error))
     }
 
-    /// Gives back to the image the blocks that it has lost, never had, or shares with a copy of it; these
-    /// not where the file system cannot (Btrfs).
+    /// Allocates the blocks that the image lost, never had, or shares with a copy (not the shared ones on Btrfs).
     ///
     /// # Errors
     /// As for [`Image::extend`], and for [`Image::fill`].
@@ -152,20 +150,20 @@ impl Image {
         self.fill(&seen, end)
     }
 
-    /// Gives the image of a pool what it lacks. That takes long where it is copied, and needs no lock: until
-    /// the image has it, it is owed to it, so nobody else is promised it.
+    /// Allocates the blocks that an image of a pool lacks. Copying takes long but needs no lock: missing blocks are
+    /// owed to the image, so they are promised to no other one.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] where it shares more than was seen, or still shares something at `end`; what was
-    /// done stays done.
+    /// [`ErrorKind::Busy`] when the image shares more than was seen, or still shares blocks at `end`. The work done so
+    /// far is kept.
     pub(crate) fn fill(&self, seen: &Seen, end: Option<Instant>) -> Result<()> {
         let size = self.size()?;
         if !seen.has_everywhere(size) {
-            // Not synced: what a power cut takes away again is missing at the next look.
+            // Not synced: blocks that a power cut reverts are found missing again.
             self.allocate(Bytes(0), size, Stubborn::Yes)
                 .map_err(|error| Error::system("allocate the volume's image", error))?;
         }
-        // No more than there was room for.
+        // Limited to what there was room for.
         let parted = extents::unshare(self.file(), size, seen.may_share(), end);
         match parted {
             Ok(true) => Ok(()),
@@ -184,10 +182,10 @@ impl Image {
         }
     }
 
-    /// That it has all blocks of its own, and they are written in place.
+    /// Checks that the image has all blocks of its own, and that they are overwritten in place.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the file system keeps no room for it whatever is done.
+    /// [`ErrorKind::Conflict`] when the file system cannot reserve room for it at all.
     pub(crate) fn expect_whole(&self) -> Result<()> {
         match self.look_below(None, Allowance::WITHOUT_END)?.may_lack() {
             Bytes(0) => Ok(()),
@@ -195,7 +193,7 @@ impl Image {
         }
     }
 
-    /// That nothing keeps it from getting all blocks of its own: Btrfs does not part what is shared.
+    /// Checks that the image can get all blocks of its own: Btrfs cannot unshare blocks.
     ///
     /// # Errors
     /// As for [`Image::expect_whole`].
@@ -206,7 +204,7 @@ impl Image {
         Ok(())
     }
 
-    /// That what it has is written in place. Nothing makes a file so that has blocks already.
+    /// Checks that blocks are overwritten in place. A file that has blocks cannot be switched to that.
     pub(crate) fn expect_in_place(&self) -> Result<()> {
         match extents::is_written_in_place(self.file()) {
             Ok(true) => Ok(()),
@@ -215,26 +213,25 @@ impl Image {
         }
     }
 
-    /// What it has of its size.
+    /// Examines the blocks of the image.
     pub(crate) fn look(&self) -> Result<Seen> {
         self.look_below(None, Allowance::ONE)
     }
 
-    /// What it has of so many bytes, or of its size.
+    /// Examines the blocks of the first `below` bytes, or of the whole image.
     pub(crate) fn look_below(&self, below: Option<Bytes>, mut most: Allowance) -> Result<Seen> {
         Seen::of(self.file(), below, &mut most).map_err(unseen)
     }
 
-    /// The same as it is now.
+    /// Examines the blocks again under the pool's lock.
     pub(crate) fn look_again(&self, seen: Seen, lock: &SpaceGuard) -> Result<Seen> {
         seen.again(self.file(), lock).map_err(unseen)
     }
 
-    /// Gives blocks to everything between the two that has none.
+    /// Allocates all missing blocks in a range.
     fn allocate(&self, from: Bytes, to: Bytes, stubborn: Stubborn) -> io::Result<()> {
-        // XFS asks for as much free space as it is told to allocate, even where nothing is missing
-        // (xfs_bmap_util.c, `xfs_alloc_file_space`), so it is told a part at a time, and a smaller one
-        // where that is too much.
+        // XFS requires as much free space as the range is long, even if no block is missing (xfs_bmap_util.c,
+        // `xfs_alloc_file_space`). So the range is allocated in parts, and in smaller ones when there is no room.
         let (mut at, mut step) = (from.0, STEP);
         while at < to.0 {
             let length = step.0.min(to.0 - at);
@@ -249,8 +246,7 @@ impl Image {
         Ok(())
     }
 
-    /// Makes a file without a name, complete but for the name: if anything goes wrong before it
-    /// gets one, the kernel frees it.
+    /// Creates an image without a name. If anything fails before it is linked, the kernel frees it.
     pub(crate) fn nameless(
         volumes: &File,
         size: Bytes,
@@ -263,7 +259,7 @@ impl Image {
                 .map_err(|error| Error::system("prepare the volume's image", error))?;
         }
         let image = Image::of(file)?;
-        // Blocks first, then the size: nobody sees a part of an image that has none.
+        // Blocks first, then the size, so that no part of the image ever lacks blocks.
         let allocated = match allocation {
             Allocation::Full => image.allocate(Bytes(0), size, Stubborn::No),
             Allocation::Thin => Ok(()),
@@ -276,18 +272,18 @@ impl Image {
     }
 }
 
-/// Btrfs writes to new space what overwrites old, unless an empty file is told otherwise
-/// (`FS_NOCOW_FL`): the space that was allocated for a volume would not be what it is written to.
+/// Makes an empty file on Btrfs overwrite its blocks in place (`FS_NOCOW_FL`). Otherwise Btrfs writes to new space, and
+/// not to the space that was allocated.
 fn write_in_place(empty: &File) -> io::Result<()> {
     if rustix::fs::fstatfs(empty)?.f_type == BTRFS {
-        // What the directory's compression handed down excludes it (`btrfs_ioctl_setflags`).
+        // The flag excludes compression, which the directory may have handed down (`btrfs_ioctl_setflags`).
         rustix::fs::ioctl_setflags(empty, IFlags::empty())?;
         rustix::fs::ioctl_setflags(empty, IFlags::NOCOW)?;
     }
     Ok(())
 }
 
-/// A file on the directory's file system that has no name yet (`O_TMPFILE`).
+/// Creates a file without a name on the directory's file system (`O_TMPFILE`).
 pub(crate) fn nameless(directory: &File) -> Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR) {
@@ -308,7 +304,8 @@ fn shared() -> Error {
     unkept("shares blocks with a copy or a snapshot")
 }
 
-/// Whoever copies it has the room for both, and decides about the old one.
+/// Advises the administrator to copy the image: only he can decide that there is room for both, and when to delete the
+/// old one.
 fn unkept(what: &'static str) -> Error {
     Error::new(
         ErrorKind::Conflict,

@@ -1,4 +1,4 @@
-//! Volumes with limits whose records cannot be read.
+//! Volumes whose records of their limits are unreadable.
 
 use super::Limited;
 use crate::{
@@ -8,31 +8,31 @@ use crate::{
 use flexvol_sdk::{Bytes, Error, Result};
 use std::{collections::HashSet, num::NonZeroU32, path::PathBuf};
 
-/// A volume whose record of its limit cannot be read. It is neither mounted nor grown nor deleted,
-/// because its project may be another volume's: pods can change that.
+/// A volume whose record of its limit is unreadable. It is neither mounted nor grown nor deleted, because its project
+/// may belong to another volume: pods can change a directory's project.
 #[derive(Debug)]
 pub struct Damaged {
     /// The volume.
     pub volume: VolumeId,
-    /// What is wrong with its record.
+    /// Reason why the record is unreadable.
     pub why: Error,
-    /// Where the directory around its root is in the pool, which has the record.
+    /// Path in the pool of the directory that contains the root and has the record.
     pub directory: PathBuf,
-    /// The attribute that is the record.
+    /// Name of the record's extended attribute.
     pub attribute: &'static str,
-    /// What the record would be by what the kernel says now; `None` where the project is another
-    /// volume's too, or limits nothing.
+    /// Record according to the kernel's quota; `None` if another volume has the same project, or the project has no
+    /// limit.
     pub proposal: Option<String>,
 }
 
-/// What a directory has and may take, and its project now.
+/// Quota usage of a directory, and its current project.
 type Found = (Usage, Option<NonZeroU32>);
 
 impl Limited<'_> {
-    /// The volumes whose records cannot be read, in no order.
+    /// Returns the volumes with unreadable records, unordered.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// When the pool is unreadable.
     pub fn damaged(&self) -> Result<Vec<Damaged>> {
         let (mut damaged, mut taken) = (Vec::new(), HashSet::new());
         for volume in self.pool.volume_ids()? {
@@ -47,7 +47,7 @@ impl Limited<'_> {
                 }
             }
         }
-        // One of two that are in one project now was in another, and which one nobody knows.
+        // Of two volumes with the same project now, one had another before, and it is unknown which.
         let (mut once, projects) = (HashSet::new(), damaged.iter().filter_map(|it| it.2?.1));
         taken.extend(projects.filter(|project| !once.insert(*project)));
         let describe = |(volume, why, found): (VolumeId, Error, Option<Found>)| {

@@ -1,4 +1,4 @@
-//! Volumes that are directories of a pool.
+//! Directory volumes of a pool.
 //!
 //! ```text
 //! <pool>/volumes/<volume id>               no pod sees it; the volume's mark is an attribute of it
@@ -7,8 +7,8 @@
 //! <pool>/volumes/.gone-<volume id>         a volume that is being removed
 //! ```
 //!
-//! A pod with CAP_SYS_ADMIN can change every attribute of its volume's root, so nothing that the driver
-//! goes by is kept there. Both directories get their name, and lose it, in one step.
+//! A pod with CAP_SYS_ADMIN can change every attribute of its volume's root, so nothing that the driver relies on is
+//! stored there. Both directories get and lose their names in one step.
 
 use super::{Pool, lacking::Owed, list, sync, volume_in};
 use crate::{
@@ -34,17 +34,17 @@ use std::{
     time::Duration,
 };
 
-/// As mkfs leaves the root of a file system: what runs in a pod as another user than root gets in
-/// by `fsGroup`. Nobody else on the node comes this far, because the pool lets only root in.
+/// Mode of a volume's root, the same as mkfs leaves. A pod's process that does not run as root gets access by
+/// `fsGroup`. Other processes of the node cannot reach the root, because only root may enter the pool.
 const MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Callers repeat a call, and wait about two minutes for one.
+/// Timeout of a removal. Callers wait about two minutes for a callout, and retry it.
 const REMOVAL: Duration = Duration::from_secs(90);
 
 pub(super) const NEW: &str = ".new-";
 pub(super) const GONE: &str = ".gone-";
 
-/// The open root of a volume, and the directory that holds it, which stands for the root where that is gone.
+/// The open root of a volume, and the directory around it. If the root is gone, `root` is the directory around it.
 #[derive(Debug)]
 pub struct Directory {
     pub(super) root: File,
@@ -53,18 +53,18 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// What the volume says about itself; `None` where nobody ever marked it.
+    /// Returns the volume's mark; `None` if it was never marked.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
+    /// [`ErrorKind::Storage`] when the mark is not UTF-8 or unreadable.
     pub fn mark(&self) -> Result<Option<String>> {
         attribute::read(&self.around, MARK)
     }
 
-    /// Fails where the root is gone.
+    /// Checks that the root exists.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`].
+    /// [`ErrorKind::Conflict`] when the root is gone.
     pub fn expect_root(&self) -> Result<()> {
         match self.is_rootless {
             true => Err(no_root("or delete the volume")),
@@ -72,29 +72,29 @@ impl Directory {
         }
     }
 
-    /// The directory that holds the root, and goes with it.
+    /// Returns the directory around the root, which is removed together with it.
     #[must_use]
     pub fn outermost(self) -> OwnedFd {
         self.around.into()
     }
 
-    /// Replaces the mark, durably; a cut leaves the old one or the new one.
+    /// Replaces the mark atomically and syncs it.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
         attribute::write(&self.around, MARK, mark)?;
         sync(&self.around)
     }
 
-    /// Removes the root in one step, if it is a subvolume and no other one is in it, or is gone already. Btrfs has room for that where
-    /// it has none for a mark (fs/btrfs/ioctl.c, `btrfs_delete_subvolume`, takes it from the global reserve).
-    /// [`Pool::remove_directory`] removes the rest.
+    /// Removes the root in one step if it is a subvolume without nested ones; `true` if it is gone. Btrfs has room for
+    /// that even when it has none to write a mark (fs/btrfs/ioctl.c, `btrfs_delete_subvolume`, uses the global
+    /// reserve). [`Pool::remove_directory`] removes the rest.
     ///
-    /// The caller holds the volume's lock and knows that it is mounted nowhere.
+    /// The caller holds the volume's lock and has checked that the volume is not mounted.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn remove_root(&self, volume: &VolumeId) -> Result<bool> {
         let failed = |error: io::Error| Error::system("remove the volume's directory", error);
         let name = CString::new(volume.to_string()).map_err(|error| failed(error.into()))?;
@@ -119,8 +119,8 @@ impl From<Directory> for OwnedFd {
 }
 
 impl Pool {
-    /// The size of a volume that is a directory without a limit of its own: that of the file
-    /// system, in whole MiB as every volume's.
+    /// Returns the size of a directory volume without a limit of its own: the file system's size, in whole MiB like
+    /// every volume's.
     ///
     /// # Errors
     /// As for [`Pool::space`].
@@ -129,11 +129,11 @@ impl Pool {
         Ok(Bytes(size - size % Bytes::MIB.0))
     }
 
-    /// Opens a volume's directory, also one whose removal was begun, and on Btrfs one whose root is gone; `None`
-    /// where there is none.
+    /// Opens a volume's directory, including one whose removal was begun, and on Btrfs one whose root is gone; `None`
+    /// if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for what is no directory, a mount, or was not made here.
+    /// [`ErrorKind::Conflict`] when it is not a directory, is a mount point, or was not made by the driver.
     pub fn find_directory(&self, volume: &VolumeId) -> Result<Option<Directory>> {
         match self.open_volume("", volume)? {
             Some(directory) => Ok(Some(directory)),
@@ -144,20 +144,20 @@ impl Pool {
     /// Opens a volume's directory.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::find_directory`].
+    /// [`ErrorKind::NotFound`] when there is none; otherwise as for [`Pool::find_directory`].
     pub fn directory(&self, volume: &VolumeId) -> Result<Directory> {
         self.find_directory(volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's directory is gone"))
     }
 
-    /// Makes a volume's directory, empty, marked and on disk; it appears complete or not at all.
-    /// Nothing is allocated for it: the pool must have `size` free, and promises nothing.
+    /// Creates a volume's directory, empty and marked, and syncs it. It appears complete or not at all. No space is
+    /// allocated or promised, but the pool must have `size` free.
     ///
     /// The caller holds the volume's lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve, and
-    /// [`ErrorKind::Conflict`] where the volume is already there.
+    /// [`ErrorKind::Exhausted`] when the pool has not enough room outside its reserve, [`ErrorKind::Conflict`] when the
+    /// volume already exists.
     pub fn create_directory(
         &self,
         volume: &VolumeId,
@@ -166,7 +166,7 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<()> {
         self.expect_room(size, reserve, Owed::default())?;
-        // Of a process that was killed.
+        // Left by a process that was killed.
         self.discard(NEW, volume)?;
         let make = |around: &File, name: &str| {
             rustix::fs::mkdirat(around, name, Mode::RWXU)
@@ -180,7 +180,7 @@ impl Pool {
         made
     }
 
-    /// Makes a volume's directory under another name, and its root with `make`.
+    /// Creates a volume's directory under a temporary name, and its root with `make`.
     pub(super) fn begin(
         &self,
         volume: &VolumeId,
@@ -200,14 +200,14 @@ impl Pool {
         })
     }
 
-    /// After a failure.
+    /// Removes the unfinished directory after a failure.
     pub(super) fn give_up(&self, volume: &VolumeId) {
         if let Err(error) = self.discard(NEW, volume) {
             log::warn!("a volume that was not completed stays: {}", error.report());
         }
     }
 
-    /// Makes a directory that was made under another name the volume's.
+    /// Renames a finished directory to the volume's id.
     pub(super) fn publish(
         &self,
         directory: &Directory,
@@ -231,17 +231,17 @@ impl Pool {
         }
     }
 
-    /// Removes a volume's directory with everything in it, if it is there. From the first step on
-    /// nobody finds it as a volume; a removal that was cut goes on where it was.
+    /// Removes a volume's directory with its content, if it exists. After the first step it is no volume any more; a
+    /// retry continues an interrupted removal.
     ///
-    /// The caller holds the volume's lock and knows that it is mounted nowhere. The volume's mark says what goes on,
-    /// or its root is gone.
+    /// The caller holds the volume's lock and has checked that the volume is not mounted. The volume's mark says that
+    /// it is being removed, or its root is gone.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while something is mounted inside it, [`ErrorKind::TimedOut`] when there
-    /// is more to remove than a caller waits for, otherwise what the system calls say.
+    /// [`ErrorKind::Busy`] while something is mounted inside, [`ErrorKind::TimedOut`] when removal takes longer than a
+    /// caller waits, otherwise errors of the system calls.
     pub fn remove_directory(&self, volume: &VolumeId) -> Result<()> {
-        // What stands in the way of the name is of an earlier removal.
+        // An earlier removal may have left this name.
         self.discard(GONE, volume)?;
         let (name, gone) = (volume.to_string(), format!("{GONE}{volume}"));
         match rustix::fs::renameat(&self.volumes, name, &self.volumes, gone) {
@@ -250,15 +250,15 @@ impl Pool {
                 self.discard(GONE, volume)?;
             }
             Err(Errno::NOENT) => {}
-            // There may be room for removals alone (fs/btrfs/inode.c, `__unlink_start_trans`).
+            // The file system may have room only for removals (fs/btrfs/inode.c, `__unlink_start_trans`).
             Err(Errno::NOSPC | Errno::DQUOT) => self.discard("", volume)?,
             Err(error) => return Err(Error::system("remove the volume's directory", error)),
         }
         sync(&self.volumes)
     }
 
-    /// Removes what a process that was killed left of a volume that it was making, if anything; then nothing is
-    /// promised to it any more.
+    /// Removes an unfinished directory of a volume, left by a process that was killed. Then no space is promised to it
+    /// any more.
     ///
     /// The caller holds the volume's lock.
     ///
@@ -269,10 +269,10 @@ impl Pool {
         sync(&self.volumes)
     }
 
-    /// What processes that were killed left of directory volumes, and what others work on now.
+    /// Returns unfinished and half removed directories: left by killed processes, or in use by running ones.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn remains(&self) -> Result<Vec<Remains>> {
         let names = list(&self.volumes)?;
         Ok(names
@@ -281,7 +281,7 @@ impl Pool {
             .collect())
     }
 
-    /// Finishes what a process that was killed left; false where another process works on it.
+    /// Removes such a directory. Returns `false` if another process is working on it.
     ///
     /// # Errors
     /// As for [`Pool::remove_directory`].
@@ -295,7 +295,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Removes what is called so, if it is there, and what limited it.
+    /// Removes the directory with this name, if it exists, and its limit.
     pub(super) fn discard(&self, prefix: &str, volume: &VolumeId) -> Result<()> {
         quota::remove(&self.volumes, prefix, volume, REMOVAL)
     }
@@ -309,7 +309,7 @@ impl Pool {
         let is_rootless = root.is_none();
         let root = match root {
             Some(root) => root,
-            // Of a removal that was cut nothing else may be left.
+            // Nothing else may be left of an interrupted removal.
             None if prefix == GONE || is_of_subvolume(&around)? => {
                 around.try_clone().map_err(failed)?
             }
@@ -323,7 +323,8 @@ impl Pool {
     }
 }
 
-/// Whether the root was a subvolume, which goes before the directory around it: only limited ones have a record.
+/// Whether the root was a subvolume, which is removed before the directory around it. Only limited volumes have a
+/// record.
 fn is_of_subvolume(around: &File) -> Result<bool> {
     let is_btrfs = subvolume::is_btrfs(around)
         .map_err(|error| Error::system("open the volume's directory", error))?;
@@ -339,7 +340,7 @@ fn no_root(or: &str) -> Error {
     )
 }
 
-/// `None` where there is no such directory.
+/// Opens a directory; `None` if it does not exist.
 fn open(parent: &File, name: &str) -> Result<Option<File>> {
     match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),
@@ -355,7 +356,7 @@ fn open(parent: &File, name: &str) -> Result<Option<File>> {
     }
 }
 
-/// What an entry of `volumes` is of directory volumes: what its name begins with, and whose it is.
+/// Parses the name of an entry of `volumes`: its prefix, and its volume.
 pub(super) fn entry(name: &[u8]) -> Option<(&'static str, VolumeId)> {
     [NEW, GONE, ""].into_iter().find_map(|prefix| {
         let volume = volume_in(name.strip_prefix(prefix.as_bytes())?)?;
@@ -363,7 +364,7 @@ pub(super) fn entry(name: &[u8]) -> Option<(&'static str, VolumeId)> {
     })
 }
 
-/// A directory that is no volume yet, or no volume any more.
+/// A directory that is not a volume yet, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remains {
     volume: VolumeId,

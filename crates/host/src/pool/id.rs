@@ -1,4 +1,4 @@
-//! What tells a pool from the empty directory its disk is mounted on.
+//! The id of a pool, which tells it from the empty directory that its disk is mounted on.
 
 use super::link;
 use crate::{
@@ -20,7 +20,7 @@ use std::{
 /// The file with the pool's id.
 pub(super) const ID_FILE: &str = ".flexvol-pool";
 
-/// How a pool calls what is in it.
+/// Version of a pool's layout: how its entries are named.
 const VERSION: &str = "2";
 
 /// 128 random bits that tell a pool from the empty directory its disk is mounted on.
@@ -84,7 +84,7 @@ fn parse_id(text: &str) -> Result<PoolId> {
         ["flexvol-pool", VERSION, id] => {
             PoolId::parse(id).map_err(|_| wrong("the pool's id is damaged"))
         }
-        // Its volumes are called by their handles, and none would be found.
+        // Version 1 named volumes by their handles; none would be found.
         ["flexvol-pool", "1", _] => Err(wrong(
             "the pool was made by an older flexvol; delete its volumes with that one, and the pool, and make another",
         )),
@@ -93,10 +93,10 @@ fn parse_id(text: &str) -> Result<PoolId> {
     }
 }
 
-/// Gives a pool its id. False: somebody else was faster.
+/// Writes a pool's id file. Returns `false` if another process did so first.
 pub(super) fn name_pool(root: &File, id: PoolId) -> Result<bool> {
     let file = nameless(root)?;
-    // Tried here, so that it does not fail at the first volume.
+    // Checks that extended attributes work, so that the first volume does not fail.
     attribute::write(&file, MARK, "pool")?;
     io::Write::write_all(
         &mut &file,

@@ -1,8 +1,8 @@
-//! Flags of a volume's root that refuse changes of it, also ours (`chattr +i`, `chattr +a`).
+//! Inode flags of a volume's root that forbid changes, even by the driver (`chattr +i`, `chattr +a`).
 //!
-//! Whoever runs in a pod and has CAP_LINUX_IMMUTABLE can set them, and finds them as he left them.
-//! While they are gone an attribute of the directory around it says so: who is killed meanwhile leaves
-//! that to the next one who grows the volume or mounts it.
+//! A process in a pod with CAP_LINUX_IMMUTABLE can set the flags, and must find them as it left them. While the driver
+//! has cleared them, an attribute of the directory around the root holds them. If the driver is killed meanwhile, the
+//! next growth or mount restores them.
 
 use super::{Directory, sync};
 use crate::fs::{attribute, immutable};
@@ -10,11 +10,11 @@ use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{fs::IFlags, io::Errno};
 use std::io;
 
-/// Which flags were taken away, as a number.
+/// Extended attribute with the cleared flags, as a number.
 const NOTE: &str = "trusted.flexvol.flags";
 
 impl Directory {
-    /// Does something that flags of the root may forbid.
+    /// Runs a change that flags of the root may forbid. Clears the flags for it if needed.
     pub(super) fn despite_flags<T>(&self, change: &dyn Fn() -> Result<T>) -> Result<T> {
         let changed = match change() {
             Err(error) if error.kind() == ErrorKind::CapabilityMissing && self.take_flags()? => {
@@ -26,7 +26,7 @@ impl Directory {
         changed
     }
 
-    /// Takes such flags away; whether there were any.
+    /// Clears such flags. Returns whether there were any.
     fn take_flags(&self) -> Result<bool> {
         let found = immutable::flags(&self.root).map_err(failed)?;
         if found.is_empty() {
@@ -38,7 +38,7 @@ impl Directory {
         immutable::open_up(&self.root).map_err(failed)
     }
 
-    /// Gives the root back what was taken, also what a process took that was killed.
+    /// Restores the cleared flags, including those that a killed process cleared.
     fn give_flags_back(&self) -> Result<()> {
         let taken = self.taken_flags()?;
         if taken.is_empty() {
@@ -51,7 +51,7 @@ impl Directory {
 
     fn taken_flags(&self) -> Result<IFlags> {
         let mut text = [0; 16];
-        // Whoever got this far has read the volume's record there.
+        // Other errors are unlikely, as the caller read the volume's record from the same directory.
         let length = match rustix::fs::fgetxattr(&self.around, NOTE, &mut text) {
             Err(Errno::NODATA) => return Ok(IFlags::empty()),
             length => length.map_err(|error| failed(error.into()))?,

@@ -1,8 +1,8 @@
-//! What the images of a pool lack of what they were promised.
+//! Blocks that the images of a pool were promised and do not have.
 //!
-//! Images are looked at before the pool's lock is taken, because one can be in millions of pieces. Below the
-//! lock only what has changed since is looked at again, for a moment. What is not known after that may all be
-//! lacking, so nobody else is promised it.
+//! Images are examined before the pool's lock is taken, because an image can have millions of extents. Under the lock,
+//! only images that changed since are examined again, and only briefly. Anything still unknown then counts as missing,
+//! so it is promised to no other volume.
 
 use super::{Allocation, Image, Pool};
 use crate::{
@@ -20,30 +20,30 @@ use rustix::{
 };
 use std::{collections::BTreeMap, fs::File, io};
 
-/// What volumes were promised as a whole and do not have.
+/// Space that fully allocated volumes were promised and do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// How much it is at least.
+    /// Minimum number of bytes.
     pub bytes: Bytes,
-    /// How many volumes lack something.
+    /// Number of volumes that lack space.
     pub volumes: usize,
-    /// How many of these are copy-on-write, which no mount changes.
+    /// Number of these that are copy-on-write, which no mount can change.
     pub copy_on_write: usize,
-    /// How much more it may be: it lies in more pieces than are looked at.
+    /// Number of further bytes that may be missing, in extents beyond the limit of those examined.
     pub unknown: Bytes,
-    /// How many volumes have such pieces.
+    /// Number of volumes with such extents.
     pub unknown_volumes: usize,
 }
 
 impl Missing {
-    /// What is promised to nobody else.
+    /// Returns the maximum number of missing bytes, which no other volume may be promised.
     #[must_use]
     pub fn at_most(&self) -> Bytes {
         Bytes(self.bytes.0.saturating_add(self.unknown.0))
     }
 }
 
-/// What an image had at one moment.
+/// Blocks of an image at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     stat: Stat,
@@ -53,7 +53,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Of its first `below` bytes, or all of it.
+    /// Examines the first `below` bytes of a file, or the whole file.
     pub(crate) fn of(
         file: &File,
         below: Option<Bytes>,
@@ -62,7 +62,7 @@ impl Seen {
         let mut stat = fstat(file)?;
         let below = below.unwrap_or(size_of(&stat));
         let blocks = extents::blocks(file, below, allowance)?;
-        // What it gets meanwhile, and loses later, is not what was read.
+        // Blocks that were added meanwhile and are lost later must not count as examined.
         stat.st_blocks = stat.st_blocks.max(fstat(file)?.st_blocks);
         Ok(Seen {
             blocks,
@@ -72,7 +72,7 @@ impl Seen {
         })
     }
 
-    /// Where no file shares blocks.
+    /// Derives the state from `stat` alone, if no file of the file system shares blocks.
     fn counted(stat: Stat) -> Self {
         let counted = counted(&stat);
         Seen {
@@ -87,12 +87,12 @@ impl Seen {
         }
     }
 
-    /// Whether all below `size` has blocks, its own or shared.
+    /// Whether all bytes below `size` have blocks, own or shared.
     pub(crate) fn has_everywhere(&self, size: Bytes) -> bool {
         self.blocks.all >= size
     }
 
-    /// The same by its extents alone: a file system counts blocks of its map of the file, too.
+    /// The same, judged by extents only: `st_blocks` also contains blocks of the file system's map of the file.
     pub(crate) fn surely_has_everywhere(&self, size: Bytes) -> bool {
         let Blocks {
             is_exact, unread, ..
@@ -100,7 +100,7 @@ impl Seen {
         is_exact && unread == Bytes(0) && self.has_everywhere(size)
     }
 
-    /// What a copy may share of it.
+    /// Returns how much may be shared with a copy.
     pub(crate) fn may_share(&self) -> Bytes {
         self.blocks.all.saturating_sub(self.blocks.own)
     }
@@ -109,23 +109,23 @@ impl Seen {
         self.in_place
     }
 
-    /// What it needs at most to have all of its own.
+    /// Returns the maximum number of bytes that the image needs to have all blocks of its own.
     pub(crate) fn may_lack(&self) -> Bytes {
         self.below.saturating_sub(self.blocks.own)
     }
 
-    /// What it certainly lacks.
+    /// Returns the number of bytes that are certainly missing.
     pub(crate) fn lacks(&self) -> Bytes {
         let Blocks { own, unread, .. } = self.blocks;
         let read = Bytes(own.0.saturating_add(unread.0));
         match unread {
             Bytes(0) => self.may_lack(),
-            // What has no blocks at all lacks them, wherever that is.
+            // Bytes without any block are missing, wherever they are.
             _ => self.below.saturating_sub(read.min(counted(&self.stat))),
         }
     }
 
-    /// Of what it is not known whether it lacks it.
+    /// Returns the number of bytes that may or may not be missing.
     pub(crate) fn unknown(&self) -> Bytes {
         self.may_lack().saturating_sub(self.lacks())
     }
@@ -140,9 +140,9 @@ impl Seen {
         now.st_ino == self.stat.st_ino
     }
 
-    /// What is known of the file as it is now, without another look. What is written gets blocks of its own,
-    /// so that no more of these are gone than blocks are. Blocks that are there beyond are its own, and all of
-    /// them can be in the part by which it grew.
+    /// Updates the state to `now` without examining the file. Written data get blocks of their own, so the number of
+    /// own blocks falls at most by the number of blocks. Additional blocks are own ones, and all of them can be in the
+    /// part by which the file grew.
     fn after(mut self, now: Stat, below: Bytes) -> Self {
         let (before, after) = (counted(&self.stat), counted(&now));
         let gone = before.saturating_sub(after).min(self.blocks.own);
@@ -159,7 +159,7 @@ impl Seen {
         }
     }
 
-    /// The same below the pool's lock.
+    /// Examines the image again under the pool's lock, if it changed.
     pub(crate) fn again(self, file: &File, _lock: &SpaceGuard) -> io::Result<Self> {
         if self.is_as_before(&fstat(file)?) {
             return Ok(self);
@@ -168,7 +168,7 @@ impl Seen {
         Ok(new.or(self))
     }
 
-    /// This, unless what was seen before tells more.
+    /// Returns this state, unless the earlier state tells more.
     fn or(self, before: Seen) -> Self {
         if self.blocks.unread == Bytes(0) || !before.is_same_file(&self.stat) {
             return self;
@@ -181,18 +181,18 @@ impl Seen {
     }
 }
 
-/// What images were promised and do not have.
+/// Space that images were promised and do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owed {
-    /// Blocks.
+    /// Missing blocks, in bytes.
     pub(crate) blocks: Bytes,
-    /// Room for the maps of images of so many bytes in all, where the pool's have all of their blocks.
+    /// Total size of the images whose extent maps need room. `None` for a thin pool.
     pub(crate) maps_of: Option<Bytes>,
 }
 
 impl Owed {
-    /// Both, of pools beside each other. What a thin pool gives away has room for the maps of others, and needs none where
-    /// there are no others.
+    /// Adds the debts of pools on the same file system. A thin pool must leave room for the maps of other pools'
+    /// images; it needs none if there are no others.
     pub(crate) fn and(self, other: Owed) -> Owed {
         let maps_of = match (self.maps_of, other.maps_of) {
             (Some(ours), Some(theirs)) => Some(Bytes(ours.0.saturating_add(theirs.0))),
@@ -205,7 +205,7 @@ impl Owed {
     }
 }
 
-/// What the images of a pool have, where that counts.
+/// State of all images of a pool whose blocks are promised.
 #[derive(Debug)]
 pub(crate) struct Look {
     allocation: Allocation,
@@ -213,7 +213,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// What all of them lack.
+    /// Returns what all images lack.
     pub(crate) fn missing(&self) -> Missing {
         self.missing_but(None)
     }
@@ -238,7 +238,7 @@ impl Look {
         missing
     }
 
-    /// What is owed to all images, as they are now, but for the blocks of the one that is about to get them.
+    /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
     pub(crate) fn owed(
         &self,
         pool: &Pool,
@@ -249,7 +249,7 @@ impl Look {
         Ok(now.owed_now(but.map(|image| image.inode().number)))
     }
 
-    /// The same as it was seen.
+    /// Returns the debt according to the recorded state.
     pub(crate) fn owed_now(&self, but: Option<u64>) -> Owed {
         let size = self.images.values().map(|seen| size_of(&seen.stat).0);
         let size = size.fold(0, u64::saturating_add);
@@ -261,16 +261,16 @@ impl Look {
 }
 
 impl Pool {
-    /// What the images of the pool lack of their size: what was never allocated, was given back by a
-    /// discard, is shared with a copy, or is copy-on-write. Where nothing is shared each image is one system call.
+    /// Returns what the images of the pool lack of their size: blocks never allocated, freed by a discard, shared with
+    /// a copy, or of copy-on-write files. If no file shares blocks, this takes one system call for each image.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn missing(&self) -> Result<Missing> {
         Ok(self.look(Allocation::Full)?.missing())
     }
 
-    /// Looks at all images, if these are promised what they lack. It takes a while.
+    /// Examines all images whose missing blocks are promised. Takes a while.
     pub(crate) fn look(&self, allocation: Allocation) -> Result<Look> {
         let nothing = Look {
             allocation,
@@ -306,7 +306,7 @@ impl Pool {
                 Some(seen) if seen.is_as_before(&now) => seen,
                 _ if !may_share => Seen::counted(now),
                 before => {
-                    // Not O_NONBLOCK, for the same reason as an image that is to be used.
+                    // Without O_NONBLOCK, as in `Image::open`.
                     let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         file => file.map_err(failed)?,

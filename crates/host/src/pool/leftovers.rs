@@ -1,4 +1,4 @@
-//! What processes that were killed may have left in a pool.
+//! Leftovers of killed processes in a pool.
 
 use super::{Pool, directory::GONE, links};
 use crate::VolumeId;
@@ -7,11 +7,11 @@ use rustix::{fs::AtFlags, io::Errno};
 use std::time::Duration;
 
 impl Pool {
-    /// Names that lead to no volume and are older than `age`: a name comes before its volume, so a
-    /// young one may belong to a volume that is just being made.
+    /// Returns names older than `age` without a volume. A name is reserved before its volume is created, so a young one
+    /// may belong to a volume that is being created.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         let mut dangling = Vec::new();
         for (name, handle) in links::older_than(&self.names_directory()?, age)? {
@@ -23,7 +23,7 @@ impl Pool {
         Ok(dangling)
     }
 
-    /// Whether nothing at all has the volume's name, also none that is being removed.
+    /// Whether the volume has no entry, not even one that is being removed.
     fn is_absent(&self, volume: &VolumeId) -> Result<bool> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         for name in [volume.to_string(), format!("{GONE}{volume}")] {

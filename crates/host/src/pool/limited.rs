@@ -1,4 +1,4 @@
-//! Volumes that are directories with a limit of their own.
+//! Directory volumes with limits (quotas).
 
 use super::{
     Directory, FIRST_BLOCKS, Pool, Reserve,
@@ -16,14 +16,14 @@ use crate::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{collections::HashSet, fmt::Display, num::NonZeroU32};
 
-/// What an administrator decides for the directories of one pool.
+/// An administrator's rules for the directory volumes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What the pool leaves free.
+    /// Space that the pool leaves free.
     pub reserve: Reserve,
-    /// Volumes may be promised more together than there is.
+    /// Whether volumes may be promised more in total than the pool has.
     pub overcommit: bool,
-    /// The projects that volumes on XFS and ext4 get.
+    /// Range of project ids for volumes on XFS and ext4.
     pub projects: Projects,
 }
 
@@ -37,7 +37,7 @@ impl Default for Rules {
     }
 }
 
-/// A pool on a file system that limits directories.
+/// A pool on a file system that can limit directories.
 #[derive(Debug)]
 pub struct Limited<'a> {
     pub(super) pool: &'a Pool,
@@ -45,12 +45,12 @@ pub struct Limited<'a> {
     pub(super) limiter: Limiter,
 }
 
-/// What the volumes of a pool may still write, and their projects.
+/// Totals of a pool's volumes.
 #[derive(Debug, Default)]
 struct Promised {
-    /// The limits of all.
+    /// Sum of all limits.
     limits: Bytes,
-    /// What can still be written: overwriting what a snapshot has too is that again.
+    /// Bytes that can still be written. Overwriting data that a snapshot shares takes new space.
     owed: Bytes,
     projects: HashSet<NonZeroU32>,
 }
@@ -64,10 +64,10 @@ impl Promised {
 }
 
 impl Pool {
-    /// The pool, for volumes with limits.
+    /// Returns the pool as one for volumes with limits.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`] where its file system limits no directories, with what to do.
+    /// [`ErrorKind::Configuration`] when its file system cannot limit directories, with advice.
     pub fn limited<'a>(&'a self, rules: &'a Rules) -> Result<Limited<'a>> {
         Ok(Limited {
             pool: self,
@@ -78,26 +78,26 @@ impl Pool {
 }
 
 impl Limited<'_> {
-    /// How much a volume may take: what is in force, or what is to be where the limit was lost.
+    /// Returns a volume's limit: the kernel's, or the recorded one if that was lost.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for a directory that was made without a limit.
+    /// [`ErrorKind::Conflict`] for a directory without a record of a limit.
     pub fn size(&self, directory: &Directory) -> Result<Bytes> {
         let record = record(directory)?;
         match self.limiter.usage(&directory.root, &record) {
             Ok(Usage { limit, .. }) if limit != Bytes(0) => Ok(limit),
             Ok(_) => Ok(record.size),
-            // A copy can be looked at and deleted, and nothing else.
+            // A copied directory can only be inspected and deleted.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(record.size),
             Err(error) => Err(error),
         }
     }
 
-    /// Sees that a volume is limited as it should be: a pod that may change files can have moved
-    /// it out of its project, and quotas can have been off meanwhile.
+    /// Restores a volume's limit. A pod with enough capabilities can move the volume out of its project, and quotas may
+    /// have been off meanwhile.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; otherwise what the system calls say.
+    /// [`ErrorKind::NotFound`] when the volume does not exist; otherwise errors of the system calls.
     pub fn restore(&self, volume: &VolumeId) -> Result<()> {
         let directory = self.pool.directory(volume)?;
         let record = record(&directory)?;
@@ -113,7 +113,7 @@ impl Limited<'_> {
         Ok(())
     }
 
-    /// Undoes what the owner of a root can do, whatever flags he gave it.
+    /// Moves the root back into its project, despite inode flags that its owner set.
     fn rejoin(&self, directory: &Directory, record: &Record) -> Result<()> {
         if directory.despite_flags(&|| self.limiter.join(&directory.root, record))? {
             log::warn!(
@@ -123,11 +123,11 @@ impl Limited<'_> {
         Ok(())
     }
 
-    /// The volumes whose limits were lost or lowered, or that were moved out of them, in no order: pods
-    /// that have them mounted are held by none until [`Limited::restore`].
+    /// Returns the volumes whose limits were lost or lowered, or that were moved out of their projects, unordered.
+    /// Until [`Limited::restore`], pods that have them mounted are not limited.
     ///
     /// # Errors
-    /// What the system calls say. A volume that cannot be read is passed over.
+    /// Errors of the system calls. Unreadable volumes are skipped.
     pub fn lost(&self) -> Result<Vec<VolumeId>> {
         let mut volumes = self.pool.volume_ids()?;
         volumes.retain(|volume| {
@@ -139,10 +139,10 @@ impl Limited<'_> {
         Ok(volumes)
     }
 
-    /// Whether this volume is one of [`Limited::lost`].
+    /// Whether the volume is one of [`Limited::lost`].
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn is_lost(&self, volume: &VolumeId) -> Result<bool> {
         let Some(directory) = self.pool.open_volume("", volume)? else {
             return Ok(false);
@@ -154,12 +154,12 @@ impl Limited<'_> {
         Ok(limit < record.size || !self.limiter.holds(&directory.root, &record)?)
     }
 
-    /// Makes a volume's directory, empty, limited, marked and on disk; it appears complete or not
-    /// at all. The caller holds the volume's lock.
+    /// Creates a volume's directory, empty, limited and marked, and syncs it. It appears complete or not at all. The
+    /// caller holds the volume's lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where more was promised than there is, and
-    /// [`ErrorKind::Conflict`] where the volume is already there.
+    /// [`ErrorKind::Exhausted`] when more is promised than there is, [`ErrorKind::Conflict`] when the volume already
+    /// exists.
     pub fn create(
         &self,
         volume: &VolumeId,
@@ -167,7 +167,7 @@ impl Limited<'_> {
         mark: &(impl Display + ?Sized),
     ) -> Result<()> {
         let _lock = self.pool.lock()?;
-        // Of a process that was killed.
+        // Left by a process that was killed.
         self.pool.discard(NEW, volume)?;
         let promised = self.promised()?;
         self.expect_room(size, &promised)?;
@@ -198,16 +198,16 @@ impl Limited<'_> {
             .limiter
             .free_project(&self.rules.projects, &is_taken, wish)?;
         let record = Record { project, size };
-        // First of all: by it a removal knows whose limit to lift.
+        // Before anything else: a removal finds by the record which project's limit to lift.
         attribute::write(&directory.around, RECORD, &record)?;
         self.limiter.join(&directory.root, &record)?;
         self.raise(directory, &record, size)
     }
 
-    /// Raises a volume's limit; a larger one stays. The caller holds the volume's lock.
+    /// Raises a volume's limit. A larger limit stays. The caller holds the volume's lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where more was promised than there is; the limit is as it was.
+    /// [`ErrorKind::Exhausted`] when more is promised than there is; the limit does not change.
     pub fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         let _lock = self.pool.lock()?;
         let directory = self.pool.directory(volume)?;
@@ -220,10 +220,10 @@ impl Limited<'_> {
         self.raise(&directory, &record, to.max(has))
     }
 
-    /// The largest volume that can be made now.
+    /// Returns the size of the largest volume that can be created now.
     ///
     /// # Errors
-    /// What the system calls say, and where the file system takes no writes.
+    /// Errors of the system calls, and when the file system takes no writes.
     pub fn available(&self) -> Result<Bytes> {
         self.pool.expect_not_read_only()?;
         self.limiter.expect_counted()?;
@@ -233,10 +233,11 @@ impl Limited<'_> {
         })
     }
 
-    /// How much more volumes may write than is free: others took it, or snapshots keep it.
+    /// Returns by how much the volumes' unwritten space exceeds the free space, because other files or snapshots take
+    /// it.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// Errors of the system calls.
     pub fn shortage(&self) -> Result<Bytes> {
         if self.rules.overcommit {
             return Ok(Bytes(0));
@@ -245,9 +246,9 @@ impl Limited<'_> {
         Ok(owed.saturating_sub(self.pool.space()?.free))
     }
 
-    /// In whole MiB, as volumes are. Two counts, of which the smaller holds: what others write is
-    /// in the first, and blocks that files of a volume share are once on the disk and several
-    /// times in its quota.
+    /// Returns the space left to promise, in whole MiB like volumes. The smaller of two counts: free space, which
+    /// reflects other files; and total size, because blocks shared within a volume are on the disk once but in its
+    /// quota several times.
     fn left(&self, promised: &Promised) -> Result<Bytes> {
         let space = self.pool.space()?;
         let reserve = self.rules.reserve.of(space.size);
@@ -279,8 +280,8 @@ impl Limited<'_> {
         ))
     }
 
-    /// Limits a directory and looks whether it is. The record comes first: cut behind it, the
-    /// next mount gives the volume what it says, and nothing forgets a growth that was reported.
+    /// Sets a directory's limit and verifies it. The record is written first: after a crash, the next mount sets the
+    /// recorded limit, so a reported growth is never lost.
     fn raise(&self, directory: &Directory, record: &Record, to: Bytes) -> Result<()> {
         let record = Record {
             size: to,
@@ -305,7 +306,7 @@ impl Limited<'_> {
             let Some((prefix, volume)) = directory::entry(&name) else {
                 continue;
             };
-            // What is wrong with one volume is no reason to refuse all others.
+            // A problem of one volume must not block all others.
             if let Err(error) = self.count(prefix, &volume, &mut promised) {
                 log::warn!(
                     "{prefix}{volume} is not counted as promised: {}",
@@ -316,12 +317,12 @@ impl Limited<'_> {
         Ok(promised)
     }
 
-    /// Adds what was promised to one volume.
+    /// Adds one volume to the totals.
     fn count(&self, prefix: &str, volume: &VolumeId, promised: &mut Promised) -> Result<()> {
         let directory = match self.pool.open_volume(prefix, volume) {
             Ok(Some(directory)) => directory,
             Ok(None) => return Ok(()),
-            // Of another backend: nothing was promised to it that it does not have.
+            // A volume of another backend was promised nothing that it does not have.
             Err(error) if error.kind() == ErrorKind::Conflict => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -332,7 +333,7 @@ impl Limited<'_> {
                 let usage = self.limiter.usage(&directory.root, &record)?;
                 (record.project, promise(&record, usage), usage.own)
             }
-            // Damaged, or of a newer driver: what the kernel says must do.
+            // The record is damaged or from a newer driver: use the kernel's limit instead.
             Err(error) => {
                 log::warn!("{prefix}{volume}: {}", error.report());
                 let (usage, project) = self.limiter.usage_without_record(&directory.root)?;
@@ -347,7 +348,7 @@ impl Limited<'_> {
     }
 }
 
-/// What a volume may take in all, also one whose limit was lost or is about to be raised.
+/// Returns a volume's limit, even if it was lost or is about to be raised.
 fn promise(record: &Record, usage: Usage) -> Bytes {
     record.size.max(usage.limit)
 }

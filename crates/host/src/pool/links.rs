@@ -1,4 +1,4 @@
-//! Names of volumes: symbolic links in a directory that only root may enter, whose text is the handle.
+//! Names of volumes: symbolic links whose text is the handle, in a directory that only root may enter.
 
 use super::{list, sync};
 use crate::VolumeId;
@@ -9,8 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Gives a name to a volume; the answer is the volume that has it now, this one or the one that
-/// had it before.
+/// Reserves a name for a volume. Returns the handle of the volume that has the name now: this one, or an earlier one.
 pub(crate) fn reserve(names: &File, name: &VolumeName, handle: &Handle) -> Result<Handle> {
     loop {
         match rustix::fs::symlinkat(handle.to_string(), names, name.as_str()) {
@@ -22,14 +21,14 @@ pub(crate) fn reserve(names: &File, name: &VolumeName, handle: &Handle) -> Resul
             Err(error) => return Err(Error::system("reserve the volume's name", error)),
         }
         if let Some(found) = read(names, name)? {
-            // Perhaps of a process that was killed before it could.
+            // Its creator may have been killed before the sync.
             sync(names)?;
             return Ok(found);
         }
     }
 }
 
-/// The volume that has a name.
+/// Returns the handle of the volume that has a name.
 pub(crate) fn read(names: &File, name: &VolumeName) -> Result<Option<Handle>> {
     let no_volume = |found: String| {
         Error::new(
@@ -49,8 +48,8 @@ pub(crate) fn read(names: &File, name: &VolumeName) -> Result<Option<Handle>> {
     }
 }
 
-/// Takes a name from a volume, if it has it. Looking and removing are two steps, between which
-/// another release and a reservation could happen, so the caller holds the pool's lock.
+/// Releases the name of a volume, if the volume has it. The caller holds the pool's lock: between the check and the
+/// removal, another process could release and reserve the name.
 pub(crate) fn release(names: &File, name: &VolumeName, volume: &VolumeId) -> Result<()> {
     if read(names, name)?.as_ref().map(VolumeId::of) != Some(*volume) {
         return Ok(());
@@ -61,7 +60,7 @@ pub(crate) fn release(names: &File, name: &VolumeName, volume: &VolumeId) -> Res
     }
 }
 
-/// Names that are older than `age`. What is no name of a volume is passed over.
+/// Returns the names that are older than `age`. Skips entries that are not names of volumes.
 pub(crate) fn older_than(names: &File, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
     let failed = |error: Errno| Error::system("look through the pool's names", error);
     let mut found = Vec::new();
@@ -73,7 +72,7 @@ pub(crate) fn older_than(names: &File, age: Duration) -> Result<Vec<(VolumeName,
             continue;
         };
         let text = match rustix::fs::readlinkat(names, name.as_str(), Vec::new()) {
-            // Gone meanwhile, or no link and so none of ours.
+            // Removed meanwhile, or not a link and so not made by the driver.
             Err(Errno::NOENT | Errno::INVAL) => continue,
             result => result.map_err(failed)?,
         };

@@ -1,9 +1,8 @@
-//! Which pool is at a path, as the node remembers it.
+//! The pool id that the node remembers for a path.
 //!
-//! Where a data disk is missing its mount point shows what lies below, and that can be a pool as well: one that was
-//! made before the disk was mounted there, or while it was missing. Nothing of what the node has would be in it,
-//! and all that is asked for would be made on another disk. A pool in memory is another one after each boot, and is
-//! not remembered.
+//! If a data disk is missing, its mount point shows the directory below. That can be a pool too, created before the
+//! disk was mounted or while it was missing. It would have none of the node's volumes, and new ones would be created on
+//! the wrong disk. A pool in memory has a new id after each boot and is not remembered.
 
 use super::PoolId;
 use crate::{remembered::Record, volume_id::half_digest};
@@ -15,16 +14,16 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
-/// Outlives a boot. A file for each path.
+/// Survives reboots. Contains a file for each path.
 const DIRECTORY: &str = "/var/lib/flexvol/directories";
 
-/// File systems allow 255 bytes.
+/// Maximum length of a record's name. File systems allow 255 bytes.
 const LONGEST_NAME: usize = 200;
 
-/// File systems in memory (linux/magic.h), as `statfs` tells them: tmpfs and ramfs.
+/// `f_type` of tmpfs and ramfs (linux/magic.h): file systems in memory.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Checks that this pool is the one that the node remembers at the path, and remembers it where it is the first.
+/// Checks that the pool is the one that the node remembers at the path. The first one is remembered.
 pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
     let record = record(path)?;
     match record.read()? {
@@ -36,7 +35,7 @@ pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
             ),
         )
         .because(path.display().to_string())),
-        // As after an upgrade. A node that cannot write it does without.
+        // The first use, for example after an upgrade. Best effort: a failure is only logged.
         None => {
             if let Err(error) = is_in_memory(root)
                 .and_then(|is_in_memory| match is_in_memory {
@@ -51,7 +50,7 @@ pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
     }
 }
 
-/// Checks that nobody forgets another pool by making what is at the path one.
+/// Checks that a pool made at this path does not replace another remembered one.
 pub(super) fn expect_unknown_or(path: &Path, found: Option<PoolId>) -> Result<()> {
     let shown = path.display();
     let again = format!("`flexvol pool init {shown} --replace`");
@@ -91,19 +90,19 @@ fn is_in_memory(root: &File) -> Result<bool> {
 fn record(path: &Path) -> Result<Record> {
     let path =
         path::absolute(path).map_err(|error| Error::system("tell the pool's path", error))?;
-    // With a slash at its end it is the same path.
+    // Removes a trailing slash.
     let path: PathBuf = path.components().collect();
     Ok(Record::at(DIRECTORY, name_of(&path)))
 }
 
-/// The path as a file's name: people find it, and no two paths have one.
+/// Encodes a path as a file name: legible, and unique for each path.
 fn name_of(path: &Path) -> String {
     let mut name = String::new();
     for &byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
             name.push(byte.into());
         } else {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(name, "%{byte:02x}");
         }
     }

@@ -1,4 +1,4 @@
-//! What a pool has, and what volumes may take of it.
+//! Space of a pool, and the part of it that volumes may take.
 
 use super::{Allocation, Pool, id::ID_FILE, lacking::Owed};
 use crate::{
@@ -12,43 +12,43 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
 use std::{fs::File, os::fd::AsFd, time::Duration};
 
-/// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
+/// Timeout for the pool's lock. Allocation takes milliseconds on file systems that support it.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
 
-/// So many times its pool's file system a thin volume may be large.
+/// Maximum size of a thin volume, as a multiple of its pool's file system.
 const LARGEST_THIN: u64 = 16;
 
-/// What a thin volume must find free: a pool that has nothing to give promises nothing either.
+/// Free space needed to create a thin volume: a full pool must not promise anything.
 pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
 
-/// The maps of images take a hundredth of them at most. What is allocated is one extent, and each 4 KiB that are
-/// written alone make two more: of 16 bytes on xfs and 12 on ext4, in nodes of a tree that are half full at least.
+/// Images divided by the maximum size of their extent maps. An allocated range is one extent. Each separate write of 4
+/// KiB adds two, of 16 bytes on xfs and 12 on ext4, in tree nodes that are at least half full.
 const MAPS_SHARE: u64 = 100;
 
-/// On Btrfs an extent takes 78 bytes: a 25th of the images, in chunks of metadata.
+/// On Btrfs an extent takes 78 bytes in metadata chunks: at most a 25th of the images.
 const MAPS_SHARE_ON_BTRFS: u64 = 25;
 
-/// The same where metadata and data are in the same chunks, and metadata there twice.
+/// Btrfs with mixed chunks, in which metadata are stored twice.
 const MAPS_SHARE_ON_MIXED_BTRFS: u64 = 12;
 
-/// Where a file system keeps the maps of its images.
+/// Location of a file system's extent maps.
 enum Maps {
-    /// Where all else is; they are such a share of the images at most.
+    /// In the same space as data; at most 1/n of the images' size.
     Anywhere(u64),
     InMetadata(Chunks),
 }
 
-/// What volumes must leave free for everybody else on the file system.
+/// Space that volumes leave to other users of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// A part of the file system's size, in percent.
+    /// Percentage of the file system's size.
     Percent(u8),
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(Bytes),
 }
 
 impl Reserve {
-    /// How much that is of something of this size.
+    /// Returns the reserve in a file system of this size.
     #[must_use]
     pub fn of(self, size: Bytes) -> Bytes {
         match self {
@@ -58,29 +58,29 @@ impl Reserve {
     }
 }
 
-/// The file system that a pool lies on.
+/// Size and free space of a pool's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All of it.
+    /// Total size.
     pub size: Bytes,
-    /// What processes without privileges may still take.
+    /// Space that unprivileged processes may still take.
     pub free: Bytes,
 }
 
-/// What a file system lacks to note where its images were written.
+/// Space that a file system lacks for the extent maps of its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// How much.
+    /// Number of missing bytes.
     pub room: Bytes,
-    /// In chunks of metadata, which a Btrfs gets from those of data by a balance.
+    /// Whether it is missing in metadata chunks. A balance of data chunks makes room for these on Btrfs.
     pub of_metadata: bool,
 }
 
 impl Pool {
-    /// How large the file system is and how much of it is free.
+    /// Returns the size and the free space of the file system.
     ///
     /// # Errors
-    /// What the system call says.
+    /// The error of the system call.
     pub fn space(&self) -> Result<Space> {
         let stat = rustix::fs::fstatvfs(&self.volumes)
             .map_err(|error| Error::system("ask the pool for its space", error))?;
@@ -90,11 +90,11 @@ impl Pool {
         })
     }
 
-    /// The file system that the pool lies on, as the mount table numbers it: all subvolumes of a Btrfs
-    /// have the same number there.
+    /// Returns the device number of the pool's file system in the mount table, where all subvolumes of a Btrfs have the
+    /// same number.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the mount table is unreadable.
     pub fn filesystem(&self) -> Result<DeviceNumber> {
         let mount = mount::of(&self.volumes)?;
         mount.map(|mount| mount.number).ok_or_else(|| {
@@ -105,20 +105,20 @@ impl Pool {
         })
     }
 
-    /// What volumes that are made with this allocation may still take. What is missing in those that
-    /// are there, here or in a pool beside it, is theirs.
+    /// Returns the space that volumes with this allocation may still take. Space that existing volumes lack, here or in
+    /// a pool beside this one, belongs to them.
     ///
     /// # Errors
-    /// As for [`Pool::space`], [`Pool::missing`] and [`Pool::expect_readable_beside`], and where the file system takes no
-    /// writes.
+    /// As for [`Pool::space`], [`Pool::missing`] and [`Pool::expect_readable_beside`], and when the file system takes
+    /// no writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
         self.expect_not_read_only()?;
-        // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
+        // Before the free space is read: blocks that an image gets in between count twice instead of never.
         let owed = self.look_around(allocation)?.owed_now();
         self.left(reserve, owed)
     }
 
-    /// Refuses a file system that became read-only, by what is known without waiting for one that is frozen.
+    /// Returns an error for a file system that became read-only. Never waits for a frozen one.
     pub(crate) fn expect_not_read_only(&self) -> Result<()> {
         let mount = mount::of(&self.volumes)?;
         if mount.is_some_and(|mount| mount.superblock_read_only || mount.takes_no_writes) {
@@ -134,13 +134,13 @@ impl Pool {
         let Some(images) = owed.maps_of else {
             return Ok(left);
         };
-        // Images that do not have all of their blocks are in `images` as large as they are.
+        // `images` has the full size of images that lack blocks.
         let with_maps = match self.maps()? {
             Maps::InMetadata(chunks) => {
                 let most = chunks.for_data(images, MAPS_SHARE_ON_BTRFS);
                 most.saturating_sub(owed.blocks)
             }
-            // Each `share` bytes take one more for their map.
+            // Each `share` bytes of an image take one more byte for its map.
             Maps::Anywhere(share) => {
                 let most = free.0.saturating_mul(share).saturating_sub(images.0);
                 Bytes(most / (share + 1))
@@ -159,13 +159,13 @@ impl Pool {
         })
     }
 
-    /// Where others took the room that maps of images need, which makes writing to an image fail although all of
-    /// its blocks are allocated: how much of it is to be made.
+    /// Returns the room to make for the extent maps of images, if other files took it. Without that room, writes to an
+    /// image can fail although all its blocks are allocated.
     ///
     /// # Errors
     /// As for [`Pool::available`].
     pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
-        // What maps have by now is not told apart from what others have. Of a share this much is never theirs.
+        // Existing maps cannot be told from other metadata. This fraction of the need is never taken by maps.
         let images = self.look_around(Allocation::Full)?.owed_now().maps_of;
         let images = images.unwrap_or_default();
         let (has, needed, not_theirs, of_metadata) = match self.maps()? {
@@ -185,8 +185,8 @@ impl Pool {
         Ok((has.0 < not_theirs).then_some(lack))
     }
 
-    /// Where a Btrfs gives images less than half of what is free in its chunks of data, because metadata get none of it:
-    /// how much more it certainly gives after a balance of those that are nearly empty.
+    /// Returns how much more space a balance of nearly empty data chunks certainly gives to images, on a Btrfs that
+    /// gives images less than half of its free data space because metadata chunks have no room.
     ///
     /// # Errors
     /// As for [`Pool::available`].
@@ -205,15 +205,15 @@ impl Pool {
         };
         let now = given(chunks);
         let in_data = chunks.in_data().min(left);
-        // Otherwise it is free for metadata, or too little to be worth a word.
+        // Otherwise the space is free for metadata, or too small to matter.
         let is_much = in_data.0 >= left.0 / 2 && in_data.0 > space.size.0 / 100;
         let is_withheld = is_much && now.0 < in_data.0 / 2;
         Ok(is_withheld.then(|| given(chunks.balanced()).saturating_sub(now)))
     }
 
-    /// Checks that a volume that takes its blocks when they are written is not larger than a few pools: by its
-    /// size alone a file system takes memory of the kernel and blocks of the pool (XFS 2 KiB and 24 KiB for each
-    /// allocation group), and making one takes hours.
+    /// Checks that a thin volume is not larger than [`LARGEST_THIN`] pools. By its size alone a file system takes
+    /// kernel memory and blocks of the pool (XFS 2 KiB and 24 KiB for each allocation group), and formatting would take
+    /// hours.
     pub(crate) fn expect_not_too_large(&self, thin: Bytes) -> Result<()> {
         let pool = self.space()?.size;
         let most = Bytes(pool.0.saturating_mul(LARGEST_THIN));
@@ -228,12 +228,12 @@ impl Pool {
         ))
     }
 
-    /// Held while space is counted and taken, so that two volumes cannot be promised the same.
+    /// Locks the pool. Held while space is counted and allocated, so that no space is promised to two volumes.
     pub(crate) fn lock(&self) -> Result<PoolGuard> {
         lock::pool(self.lock_file()?, &mut Deadline::after(LOCK_DEADLINE))
     }
 
-    /// The same of several pools on one file system.
+    /// Locks several pools on one file system.
     pub(super) fn lock_all<'a>(pools: impl Iterator<Item = &'a Pool>) -> Result<SpaceGuard> {
         let files = pools.map(Pool::lock_file).collect::<Result<_>>()?;
         lock::space(files, Deadline::after(LOCK_DEADLINE))
@@ -244,8 +244,8 @@ impl Pool {
             .map_err(|error| Error::system("open the pool's lock", error))
     }
 
-    /// Checks before anything is taken: a file system that runs full while it allocates has taken
-    /// its last block from everybody. `owed` is what volumes were promised and do not have.
+    /// Checks that there is room before any is taken: a file system that runs full during an allocation takes the last
+    /// block from every user. `owed` is what volumes were promised and do not have.
     pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Owed) -> Result<()> {
         let available = self.left(reserve, owed)?;
         if wanted <= available {

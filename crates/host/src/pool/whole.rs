@@ -1,4 +1,4 @@
-//! Giving images what they lack of what they were promised.
+//! Allocation of the blocks that images lack.
 
 use super::{Allocation, Image, Pool, Reserve, blocks::TIMEOUT, lacking::Seen};
 use crate::{VolumeId, fs::extents::Allowance};
@@ -6,10 +6,9 @@ use flexvol_sdk::{Bytes, Result};
 use std::time::Instant;
 
 impl Pool {
-    /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
-    /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for
-    /// that, a Btrfs keeps none, or it takes more than a minute, the image is used as it is: what was written is
-    /// there, and who needs it is served.
+    /// Opens a volume's image for use. With [`Allocation::Full`] missing blocks are allocated again and shared ones are
+    /// copied. If the pool has no room for that, a Btrfs cannot reserve any, or it takes more than a minute, the image
+    /// is used as it is: its data are there, and serving the pod matters more.
     ///
     /// # Errors
     /// As for [`Pool::existing_image`].
@@ -24,10 +23,10 @@ impl Pool {
         Ok(image)
     }
 
-    /// The same for an image that is open.
+    /// Does the same for an open image.
     ///
     /// # Errors
-    /// When it cannot be examined.
+    /// When the image cannot be examined.
     pub fn make_whole(
         &self,
         image: &Image,
@@ -50,11 +49,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a volume what a cut [`Pool::take`] did not.
+    /// Allocates the blocks that an interrupted [`Pool::take`] did not.
     ///
     /// # Errors
-    /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where the pool has no room for it;
-    /// [`Conflict`](flexvol_sdk::ErrorKind::Conflict) where a Btrfs keeps none; otherwise as for
+    /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when the pool has no room for them;
+    /// [`Conflict`](flexvol_sdk::ErrorKind::Conflict) when a Btrfs cannot reserve any; otherwise as for
+    /// [`Pool::existing_image`].
     /// [`Pool::existing_image`].
     pub fn complete(
         &self,
@@ -71,7 +71,7 @@ impl Pool {
             true => self
                 .restore(&image, seen, volume, reserve, None)
                 .and_then(|()| image.expect_whole()),
-            // Nothing that is taken over is so: it became so later.
+            // Adopted images are never copy-on-write: this one became so later.
             false => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Found, Superblock, le32, le64, uuid};
 use flexvol_sdk::{Bytes, Filesystem};
 
-/// What a Btrfs is to which somebody gave a second device.
+/// Description of a Btrfs with more than one device.
 pub const SPREAD: &str = "btrfs over several devices";
 
 /// Looks for Btrfs in the first bytes of a device ([`HEAD`] to find any).
@@ -36,7 +36,7 @@ fn btrfs_fields(sb: &[u8]) -> Option<Found> {
     if devices > 1 {
         return Some(Found::Other(SPREAD));
     }
-    // As `btrfs device add` and `remove` leave it.
+    // `btrfs device add` followed by `remove` changes the device id.
     if device != 1 {
         return Some(Found::Other("btrfs that was moved to another device"));
     }

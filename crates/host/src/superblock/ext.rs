@@ -3,24 +3,24 @@
 use super::{Found, Superblock, le16, le32, uuid};
 use flexvol_sdk::{Bytes, Filesystem};
 
-/// What ext4 leaves unused at the end of a device, and how its mount state stands.
+/// Details that growth and checks of an ext3 or ext4 need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtDetails {
-    /// The largest part of a last block group that the kernel and `resize2fs` leave out: its own
-    /// metadata and fewer than 50 blocks of data, never more than a group.
+    /// Maximum size of the unused rest of a device. The kernel and `resize2fs` leave out a last block group that would
+    /// have only its own metadata and fewer than 50 blocks of data.
     pub slack: Bytes,
-    /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` did not come to its
-    /// end. The kernel does not grow it then.
+    /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` was interrupted. The kernel does not grow
+    /// the file system then.
     pub has_errors: bool,
-    /// More blocks than this it cannot number: 2^32 - 1 without the feature `64bit`.
+    /// Maximum number of blocks: 2^32 - 1 without the feature `64bit`.
     pub most_blocks: u64,
-    /// The flag is there, the kernel has counted no error (`s_error_count`), and there is no journal to replay, with
-    /// which `resize2fs` begins nothing: it was `resize2fs`.
+    /// Whether `resize2fs` was interrupted: `has_errors` is set, the kernel has counted no error (`s_error_count`), and
+    /// there is no journal to replay, with which `resize2fs` would not have begun.
     pub resize_was_cut: bool,
-    /// More blocks than this it has only after `resize2fs` has moved what is in it, because their groups' descriptors go
-    /// where no room was left for them.
+    /// Maximum number of blocks without moving data. Beyond that, `resize2fs` must make room for more group
+    /// descriptors.
     pub most_in_place: u64,
-    /// The block of the first copy of the superblock: the first of the second group, if there is one.
+    /// Block of the superblock's first copy: the first one of the second group, if there is one.
     pub first_copy: Option<u64>,
 }
 
@@ -40,13 +40,13 @@ fn ext_fields(sb: &[u8]) -> Option<Found> {
     const HAS_JOURNAL: u32 = 0x4;
     const JOURNAL_DEVICE: u32 = 0x8;
     const SIXTY_FOUR_BIT: u32 = 0x80;
-    // What ext3's own code understood: filetype, recover, meta_bg; sparse_super, large_file,
-    // btree_dir. Anything beyond needs ext4.
+    // Features that the ext3 driver supported: filetype, recover, meta_bg; sparse_super, large_file, btree_dir. Any
+    // other one needs ext4.
     const EXT3_INCOMPATIBLE: u32 = 0x2 | 0x4 | 0x10;
     const EXT3_READ_ONLY: u32 = 0x1 | 0x2 | 0x4;
 
     let revision = le32(sb, 0x4c)?;
-    // Revision 0 has no feature words: what lies there is not initialized.
+    // Revision 0 has no feature words: these bytes are not initialized.
     let feature = |at| if revision == 0 { Some(0) } else { le32(sb, at) };
     let (compatible, incompatible, read_only) = (feature(0x5c)?, feature(0x60)?, feature(0x64)?);
     if incompatible & JOURNAL_DEVICE != 0 {
@@ -81,15 +81,14 @@ fn ext_fields(sb: &[u8]) -> Option<Found> {
     }))
 }
 
-/// Further facts of an ext superblock in the first bytes of a device; `None` where [`ext`] finds
-/// no whole one.
+/// Returns details of the ext superblock in the first bytes of a device; `None` if [`ext`] finds no complete one.
 pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
     const ERROR_FS: u16 = 0x2;
     /// `EXT4_FEATURE_INCOMPAT_RECOVER`.
     const RECOVER: u32 = 0x4;
     /// `EXT4_FEATURE_INCOMPAT_META_BG`.
     const META_BG: u32 = 0x10;
-    /// `resize2fs` drops a last group that would have fewer blocks for data; so does `mke2fs`.
+    /// `resize2fs` and `mke2fs` drop a last group with fewer blocks for data.
     const LEAST_DATA_BLOCKS: u64 = 50;
     let Found::Whole(found) = ext(head) else {
         return None;
@@ -112,7 +111,7 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         + u64::from(le16(sb, 0xce)?)
         + 3;
     let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
-    // `meta_bg` has the descriptors of later groups in these.
+    // With `meta_bg`, descriptors of later groups are in those groups.
     let most_in_place = match le32(sb, 0x60)? & META_BG {
         0 => {
             let in_a_block = (block / descriptor).max(1);
@@ -125,7 +124,7 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
     let first_copy = u64::from(le32(sb, 0x14)?) + per_group;
     let is_replayed = le32(sb, 0x60)? & RECOVER == 0;
     Some(ExtDetails {
-        // Less than a block beyond is lost to rounding.
+        // Rounding loses less than one block more.
         slack: Bytes(blocks.checked_mul(block)? + block - 1),
         has_errors,
         most_blocks,

@@ -156,7 +156,7 @@ proptest! {
         );
     }
 
-    /// Arbitrary bytes behind a right magic number: any answer, no panic.
+    /// Arbitrary bytes with the right magic number must not panic.
     #[test]
     fn no_bytes_panic(
         mut sb in proptest::collection::vec(any::<u8>(), 0..4200),

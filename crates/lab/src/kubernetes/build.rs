@@ -1,4 +1,4 @@
-//! Kubernetes' programs, built from its published Go module and kept for the next time.
+//! Kubernetes' programs, built from its published Go module and cached.
 
 use super::{
     command::run,
@@ -9,7 +9,7 @@ use super::{
 use anyhow::{Context, Result};
 use std::{fs, fs::File, path::PathBuf, time::Instant};
 
-/// What a node and its control plane are made of.
+/// Programs of a node and its control plane.
 const PROGRAMS: [&str; 5] = [
     "kube-apiserver",
     "kube-controller-manager",
@@ -26,17 +26,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs of a release, built if they are not there yet.
+    /// Returns the programs of a release. Builds them if needed.
     ///
     /// # Errors
-    /// When the module cannot be had or does not build.
+    /// When the module cannot be downloaded or built.
     pub fn of(version: Version) -> Result<Self> {
         let programs = Programs {
             version,
             home: kept(version)?,
         };
         fs::create_dir_all(&programs.home).context("make the directory for builds")?;
-        // Two builds of one release at once would write the same files.
+        // Concurrent builds of a release would write the same files.
         let lock =
             File::create(programs.home.join("lock")).context("make the lock of the build")?;
         lock.lock().context("wait for another build")?;
@@ -46,13 +46,13 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The release.
+    /// Returns the release.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// How many seconds the build of a release took, if it is there.
+    /// Returns how many seconds the build of a release took, if it was built.
     ///
     /// # Errors
     /// When the cache directory cannot be found.
@@ -61,7 +61,7 @@ impl Programs {
         Ok(noted.trim().parse().ok())
     }
 
-    /// The directory with the programs.
+    /// Returns the directory with the programs.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.home.join("bin")
@@ -86,7 +86,7 @@ impl Programs {
         fs::write(module.join("tools.go"), text).context("write the Go file")?;
         let source = write_module(&module, self.version)?;
         let mut flags = "-s -w".to_owned();
-        // The API server says one of these two, by release; upstream stamps both.
+        // The API server reports one of these two, depending on the release; upstream sets both.
         for stamp in [
             "k8s.io/component-base/version",
             "k8s.io/client-go/pkg/version",
@@ -99,7 +99,7 @@ impl Programs {
         let fresh = self.home.join("fresh");
         fs::create_dir_all(&fresh).context("make the directory of the build")?;
         let mut build = go(self.version, &module);
-        // Before 1.24 and 1.31 these leave Docker and the cloud providers out; later they say nothing.
+        // Before 1.24 and 1.31 these tags leave out Docker and the cloud providers; later they have no effect.
         build.args([
             "build",
             "-trimpath",
@@ -117,7 +117,7 @@ impl Programs {
                 &source,
                 &self.home.join("generated"),
             )?);
-            // Go's index of a module's files does not know of files that are put over them.
+            // Go's index of a module ignores overlaid files.
             build.env("GODEBUG", "goindex=0");
         }
         build.args(PROGRAMS.map(|name| format!("{KUBERNETES}/cmd/{name}")));

@@ -1,4 +1,4 @@
-//! A node with its control plane, from nothing to Ready and back to nothing.
+//! A node with its control plane: creation, components, and removal.
 
 use super::{
     build::Programs,
@@ -20,22 +20,22 @@ use std::{
     time::Duration,
 };
 
-/// How long a component may take until it works.
+/// Timeout for a component to become ready.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The administrator's token. The API server is reached from inside the node alone.
+/// The administrator's token. The API server can be reached only from inside the node.
 const TOKEN: &str = "flexvol-lab";
 
-/// The file that makes a directory a lab's: nothing else is ever removed. It names the release.
+/// File that marks a lab's directory and names the release. Other directories are never removed.
 const MARKER: &str = "kubernetes-of-flexvol-lab";
 
-/// In the node: the images that every cluster has.
+/// Path in the node of the images for every cluster.
 const IMAGES: &str = "/var/lib/lab/images.tar";
 
-/// The file that is there if pods are clients of the API server.
+/// File that exists if pods are clients of the API server.
 const CLIENTS: &str = "pods-are-clients";
 
-/// One node and its control plane.
+/// A node and its control plane.
 #[derive(Debug)]
 pub struct Cluster {
     home: Home,
@@ -47,13 +47,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a cluster in an empty or missing directory and waits until its node is ready.
+    /// Creates a cluster in an empty or missing directory and waits until its node is ready.
     ///
-    /// `executable` is the lab's own, whose `init` verb is the node's first process.
+    /// `executable` is the lab's own; its `init` verb is the node's first process.
     ///
     /// # Errors
-    /// When something of it cannot be made or does not become ready; what was made is left for a
-    /// look, and [`Cluster::down`] removes it.
+    /// When a part cannot be created or does not become ready. The parts remain for inspection; [`Cluster::down`]
+    /// removes them.
     pub fn up(
         directory: &Path,
         programs: Programs,
@@ -90,10 +90,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster of a directory, if its node runs.
+    /// Returns the cluster in a directory, if its node runs.
     ///
     /// # Errors
-    /// When there is something that is none.
+    /// When the directory has something else.
     pub fn of(directory: &Path, executable: &Path) -> Result<Option<Self>> {
         let Ok(directory) = directory.canonicalize() else {
             return Ok(None);
@@ -119,10 +119,10 @@ impl Cluster {
         }))
     }
 
-    /// Ends the node of a directory and removes the directory.
+    /// Stops the node in a directory and removes the directory.
     ///
     /// # Errors
-    /// When it is no lab's, or something cannot be removed.
+    /// When the directory is not a lab's, or cannot be removed.
     pub fn down(directory: &Path) -> Result<()> {
         let Ok(directory) = directory.canonicalize() else {
             return Ok(());
@@ -140,28 +140,28 @@ impl Cluster {
         fs::remove_dir_all(home.path()).context("remove the lab's directory")
     }
 
-    /// The release it runs.
+    /// Returns the release of Kubernetes.
     #[must_use]
     pub fn version(&self) -> Version {
         self.programs.version()
     }
 
-    /// Its node.
+    /// Returns the node.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// The machine's directory that holds it.
+    /// Returns the cluster's directory on the host.
     #[must_use]
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// What the API server says of itself, such as `v1.37.1`.
+    /// Returns the API server's version, such as `v1.37.1`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the API server does not answer.
     pub fn server_version(&self) -> Result<String> {
         let version: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"])?)?;
         Ok(version["gitVersion"]
@@ -170,7 +170,7 @@ impl Cluster {
             .to_owned())
     }
 
-    /// Starts one component that was stopped.
+    /// Starts a stopped component.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -178,7 +178,7 @@ impl Cluster {
         self.start_with(component, &[])
     }
 
-    /// The same with more arguments.
+    /// Starts a stopped component with additional arguments.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -189,7 +189,7 @@ impl Cluster {
             .start(component.name(), &component.program(), &arguments)
     }
 
-    /// Ends one component and waits until it is gone.
+    /// Sends a signal to a component and waits until it ends.
     ///
     /// # Errors
     /// When it does not end.
@@ -197,19 +197,19 @@ impl Cluster {
         self.node.stop(component.name(), signal)
     }
 
-    /// Cuts the node's power: processes, mounts, loop devices and `/run` are gone.
+    /// Cuts the node's power: its processes, mounts, loop devices and `/run` vanish.
     ///
     /// # Errors
-    /// When something of it stays.
+    /// When a part remains.
     pub fn cut_power(&self) -> Result<()> {
         self.node.cut_power()?;
         control_groups::remove(&self.home)
     }
 
-    /// Boots the node again whose power was cut; disks are as they were.
+    /// Boots the node again after a power cut. Its disks are unchanged.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// When it does not become ready.
     pub fn boot(&mut self) -> Result<()> {
         self.node = Node::boot(
             &self.executable,
@@ -220,18 +220,18 @@ impl Cluster {
         self.start_all()
     }
 
-    /// Runs kubectl as the cluster's administrator and returns what it wrote.
+    /// Runs kubectl as the cluster's administrator and returns its output.
     ///
     /// # Errors
-    /// When it fails, with its words.
+    /// When kubectl fails, with its output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         run(self.node.command("kubectl").args(arguments))
     }
 
-    /// Gives kubectl objects to apply.
+    /// Applies objects with kubectl.
     ///
     /// # Errors
-    /// When it fails, with its words.
+    /// When kubectl fails, with its output.
     pub fn apply(&self, objects: &[Value]) -> Result<String> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         run_with(
@@ -240,10 +240,10 @@ impl Cluster {
         )
     }
 
-    /// A file of the node on the machine, also while the node is down.
+    /// Returns the host's path of a file in the node, also while the node is down.
     ///
     /// # Panics
-    /// When it is no file that the node keeps over a reboot.
+    /// When the node does not keep the file over a reboot.
     #[must_use]
     pub fn file(&self, in_node: &str) -> PathBuf {
         self.home.file(in_node)
@@ -269,9 +269,10 @@ impl Cluster {
     /// Waits until the node is ready for pods.
     ///
     /// # Errors
-    /// When it does not become ready.
+    /// When the node does not become ready.
     pub fn wait_ready(&self) -> Result<()> {
-        // After a reboot the node is called ready until its silence is noticed: it must have spoken.
+        // After a reboot the node stays Ready until its missing heartbeat is noticed, so the lease must have been
+        // renewed.
         let lease = || {
             let path = [
                 "get",
@@ -304,7 +305,7 @@ impl Cluster {
         bail!("{} ended:\n{}", component.name(), tail.join("\n"))
     }
 
-    /// What a component has written so far.
+    /// Returns a component's log.
     #[must_use]
     pub fn log(&self, component: Component) -> String {
         let file = self
@@ -332,17 +333,17 @@ impl Cluster {
         ctr
     }
 
-    /// Gives an archive of images in the node to the container runtime.
+    /// Imports an archive of images, given by its path in the node, into the container runtime.
     fn import(&self, archive: &str) -> Result<()> {
         run(self.ctr().args(["import", "--snapshotter=native", archive]))?;
         Ok(())
     }
 
-    /// Makes an image of static executables, and of nothing else, for pods to use; each is where
-    /// its name is at the root. Their symbols are left out: every container gets a copy.
+    /// Creates an image of static executables, placed at its root, for pods. Symbols are stripped, because every
+    /// container gets a copy.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the image cannot be created.
     pub fn make_image(&self, name: &str, executables: &[&Path]) -> Result<()> {
         let archive = format!("{CONFIGURATION}/image.tar");
         let file = self.file(&archive);
@@ -352,7 +353,7 @@ impl Cluster {
     }
 }
 
-/// Everything of a node that is there before it is first started.
+/// Creates everything that a node needs before its first start.
 fn furnish(home: &Home, version: Version, pods: Pods) -> Result<()> {
     for kept in KEPT {
         fs::create_dir_all(home.kept(kept)).context("make the node's directories")?;
@@ -373,7 +374,7 @@ fn furnish(home: &Home, version: Version, pods: Pods) -> Result<()> {
         "kind": "Config",
         "clusters": [{"name": "lab", "cluster": {
             "server": format!("https://127.0.0.1:{}", pods.server_port()),
-            // Its certificate is made when it starts; nobody else is in this network.
+            // The certificate is created at startup, and nobody else is in this network.
             "insecure-skip-tls-verify": true,
         }}],
         "users": [{"name": "admin", "user": {"token": TOKEN}}],

@@ -1,4 +1,4 @@
-//! The programs of a cluster, and how each is started.
+//! The programs of a cluster, and their command lines.
 
 use super::{
     containerd, kubelet,
@@ -6,34 +6,34 @@ use super::{
     version::Version,
 };
 
-/// A program of the cluster that goes on running.
+/// A long-running program of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
     /// The database.
     Etcd,
     /// The API server.
     ApiServer,
-    /// The controllers, among them the one that attaches volumes.
+    /// The controllers, including the attach/detach controller.
     ControllerManager,
     /// The scheduler.
     Scheduler,
     /// The container runtime.
     Containerd,
-    /// The node's agent, which calls the driver.
+    /// The node's agent, which calls drivers.
     Kubelet,
 }
 
-/// What pods have to do with the API server.
+/// Relation of pods to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pods {
-    /// Nothing. They have no tokens and wait for no service account.
+    /// Pods have no tokens and need no service accounts.
     Apart,
-    /// They reach it by its service, with the tokens of their service accounts.
+    /// Pods reach the API server through its service, with the tokens of their service accounts.
     Clients,
 }
 
 impl Pods {
-    /// Where the API server listens: nothing leads from the port of its service to another.
+    /// Returns the API server's port. Nothing forwards the service's port, so the server listens on it itself.
     #[must_use]
     pub const fn server_port(self) -> u16 {
         match self {
@@ -43,14 +43,14 @@ impl Pods {
     }
 }
 
-/// The file of the one token, which is an administrator's.
+/// File of the administrator's token, the only one.
 pub const TOKENS: &str = "/var/lib/lab/tokens.csv";
 
-/// The key that signs service accounts' tokens.
+/// Key that signs service account tokens.
 pub const KEY: &str = "/var/lib/lab/service-accounts.key";
 
 impl Component {
-    /// All of them, in the order in which they can be started.
+    /// All components, in a possible start order.
     pub const ALL: [Component; 6] = [
         Component::Etcd,
         Component::Containerd,
@@ -60,7 +60,7 @@ impl Component {
         Component::Kubelet,
     ];
 
-    /// The program's name.
+    /// Returns the program's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Component {
         }
     }
 
-    /// The program's path in the node.
+    /// Returns the program's path in the node.
     #[must_use]
     pub fn program(self) -> String {
         match self {
@@ -82,7 +82,7 @@ impl Component {
         }
     }
 
-    /// Its arguments for a release of Kubernetes.
+    /// Returns the arguments for a release of Kubernetes.
     #[must_use]
     pub fn arguments(self, version: Version, pods: Pods) -> Vec<String> {
         let clients = pods == Pods::Clients;
@@ -120,7 +120,7 @@ impl Component {
             Component::ControllerManager => &[
                 &format!("--kubeconfig={KUBECONFIG}"),
                 &format!("--flex-volume-plugin-dir={PLUGINS}"),
-                // How soon it asks again what is attached; a minute is the default.
+                // Interval of checks of attached volumes; the default is a minute.
                 "--attach-detach-reconcile-sync-period=5s",
                 "--leader-elect=false",
             ],
@@ -133,11 +133,11 @@ impl Component {
         };
         let mut arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         if clients && self == Component::ApiServer {
-            // Webhooks of pods are found by the pods' addresses: nothing leads from those of services.
+            // Webhooks in pods are called at the pods' addresses, because nothing forwards service addresses.
             arguments.push("--enable-aggregator-routing".to_owned());
         }
         if clients && self == Component::ControllerManager {
-            // Where accounts get their tokens, and what their pods trust the API server by.
+            // The signing key of service account tokens, and the certificate by which pods trust the API server.
             arguments.push(format!("--service-account-private-key-file={KEY}"));
             arguments.push(format!(
                 "--root-ca-file={CONFIGURATION}/apiserver/apiserver.crt"

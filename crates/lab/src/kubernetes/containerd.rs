@@ -8,23 +8,22 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs;
 
-/// In the node: where kubelet finds it.
+/// Path of its socket in the node.
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// In the node: what it reads.
+/// Path of its configuration in the node.
 pub const FILE: &str = "/var/lib/lab/containerd.toml";
 
-/// In the node: what it reads of the pods' network.
+/// Path of its network configuration in the node.
 const NETWORKS: &str = "/var/lib/lab/networks";
 
-/// Where Debian puts the programs that make a pod's network (package containernetworking-plugins).
+/// Directory of CNI plugins in Debian (package containernetworking-plugins).
 const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
 
 /// Writes the configuration.
 ///
-/// Containers are not put into control groups and may have any score when memory is short: a
-/// machine in a container allows neither. Their files are copies, because a file system that
-/// overlays others may lie on one that does so already.
+/// Containers get no control groups and no own OOM score, because a machine within a container allows neither. Their
+/// root file systems are copies, because the host may use an overlay file system, and overlays cannot be nested.
 pub fn configure(home: &Home) -> Result<()> {
     let plugin = "plugins.\"io.containerd.grpc.v1.cri\"";
     let text = format!(

@@ -1,5 +1,5 @@
-//! The contract tests: Kubernetes' own FlexVolume plugin, linked into tests that call it as kubelet
-//! does, on the drivers that were built here.
+//! Contract tests: Kubernetes' own FlexVolume plugin, linked into tests that call the drivers built here as kubelet
+//! does.
 
 use super::{
     command::run,
@@ -13,22 +13,22 @@ use std::{
     process::Command,
 };
 
-/// The first release that has tests of its own.
+/// First release with tests of its own.
 const FIRST_MINOR: u32 = 20;
 
-/// Builds the tests in `sources` for a release, as the file `to`.
+/// Builds the tests in `sources` for a release into the file `to`.
 ///
 /// # Errors
-/// When they do not build.
+/// When the build fails.
 pub fn build(version: Version, sources: &Path, to: &Path) -> Result<()> {
     let home = kept(version)?;
     fs::create_dir_all(&home).context("make the directory for builds")?;
-    // Several checkouts may build theirs.
+    // Several checkouts may build concurrently.
     let lock = File::create(home.join("contract.lock")).context("make the lock of the tests")?;
     lock.lock().context("wait for another build")?;
     let module = home.join("contract");
     if module.exists() {
-        // A file that is no longer in the tree must not stay in the tests.
+        // Files that were deleted from the tree must not remain in the tests.
         fs::remove_dir_all(&module).context("remove an older build of the tests")?;
     }
     fs::create_dir_all(&module).context("make the tests' Go module")?;
@@ -40,7 +40,7 @@ pub fn build(version: Version, sources: &Path, to: &Path) -> Result<()> {
         }
     }
     write_module(&module, version)?;
-    // As Go's own tags are: the one of a release is set for it and all after it.
+    // As with Go's own release tags, the tag of each release up to this one is set.
     let tags: Vec<_> = (FIRST_MINOR..=version.minor())
         .map(|minor| format!("kubernetes1.{minor}"))
         .collect();
@@ -50,11 +50,10 @@ pub fn build(version: Version, sources: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The command that runs built tests on the drivers in the directory `drivers`, apart from
-/// everybody else's mounts.
+/// Returns a command that runs built tests on the drivers in the directory `drivers`, in a mount namespace of its own.
 ///
 /// # Errors
-/// When this process cannot be asked for its mount namespace.
+/// When this process' mount namespace cannot be determined.
 pub fn command(tests: &Path, version: Version, drivers: &Path) -> Result<Command> {
     let outside = fs::read_link("/proc/self/ns/mnt").context("ask for the mount namespace")?;
     let mut command = Command::new("unshare");

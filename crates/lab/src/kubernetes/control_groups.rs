@@ -1,8 +1,8 @@
-//! The control groups of a node's containers.
+//! Control groups of a node's containers.
 //!
-//! They are the machine's: a machine that loses its power has none afterwards, but the node's stay
-//! when its processes end. Kubelet takes three seconds for each that it finds without a container
-//! before it does anything for a pod, and nobody else would ever remove them.
+//! They belong to the host: a real machine loses them with its power, but this node's remain when its processes end.
+//! Kubelet spends three seconds on each group without a container before it does anything for a pod, and nothing else
+//! would remove them.
 
 use super::{node::wait_until, paths::Home};
 use anyhow::{Context, Result};
@@ -15,17 +15,17 @@ use std::{
 
 const ALL: &str = "/sys/fs/cgroup";
 
-/// In the node: a directory for each container that containerd knows, named as its groups are.
+/// Directory in the node with an entry for each container known to containerd, named like its groups.
 const CONTAINERS: &str = "/var/lib/containerd/io.containerd.runtime.v2.task/k8s.io";
 
-/// Removes the groups of the containers of a node that has ended.
+/// Removes the groups of a stopped node's containers.
 ///
 /// # Errors
-/// When they cannot be listed, or still have processes after half a minute.
+/// When the groups cannot be listed, or still have processes after 30 seconds.
 pub fn remove(home: &Home) -> Result<()> {
     let known = match fs::read_dir(home.file(CONTAINERS)) {
         Ok(known) => known,
-        // The node ended before its first container.
+        // The node was stopped before its first container.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).context("list the node's containers"),
     };
@@ -49,7 +49,7 @@ pub fn remove(home: &Home) -> Result<()> {
 }
 
 fn find(dir: &Path, names: &[OsString], found: &mut Vec<PathBuf>) {
-    // Groups of others come and go.
+    // Other groups may vanish at any time.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;

@@ -1,4 +1,4 @@
-//! The node's data disk: a file of the machine with a file system in it.
+//! The node's data disk: a file on the host that contains a file system.
 
 use super::{
     command::run,
@@ -7,10 +7,10 @@ use super::{
 use anyhow::{Context, Result};
 use std::{fs, fs::File, process::Command};
 
-/// How large the data disk is: room for volumes of a hundred pods. Nothing is allocated for it.
+/// Size of the data disk: enough for the volumes of a hundred pods. Nothing is allocated.
 const DISK_BYTES: u64 = 32 << 30;
 
-/// Makes the disk, and the directory it is mounted on.
+/// Creates the disk and its mount point.
 pub fn make(home: &Home) -> Result<()> {
     let image = home.own("disk.img");
     let file = File::create_new(&image).context("make the data disk")?;
@@ -27,7 +27,7 @@ pub fn make(home: &Home) -> Result<()> {
     fs::create_dir_all(home.file(DISK)).context("make the place of the data disk")
 }
 
-/// Mounts the disk in the mount namespace of this process, as the node's fstab would.
+/// Mounts the disk in this process' mount namespace, as the node's fstab would.
 pub fn mount(home: &Home) -> Result<()> {
     run(Command::new("mount")
         .args(["-o", "loop"])

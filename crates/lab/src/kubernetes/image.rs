@@ -1,5 +1,4 @@
-//! The container images of the lab, made from files at hand: the machine's own busybox, or static
-//! executables that were just built.
+//! The lab's container images, made from local files: the host's busybox, or static executables that were just built.
 
 use super::command::run;
 use anyhow::{Context, Result};
@@ -11,17 +10,16 @@ use std::{
     process::Command,
 };
 
-/// Where Debian puts a busybox without shared libraries (package busybox-static).
+/// Path of a static busybox in Debian (package busybox-static).
 const PROGRAM: &str = "/bin/busybox";
 
-/// The image that pods of the tests use.
+/// Image for pods of the tests.
 pub const BUSYBOX: &str = "docker.io/library/busybox:1.35";
 
-/// The image that holds a pod's namespaces.
+/// Image of the containers that hold a pod's namespaces.
 pub const PAUSE: &str = "flexvol.test/pause:1";
 
-/// Writes an archive with both images of busybox, as `docker save` does and `ctr images import`
-/// reads.
+/// Writes an archive with both busybox images, in the format of `docker save` and `ctr images import`.
 pub fn archive(work: &Path, to: &Path) -> Result<()> {
     let root = work.join("root");
     for dir in ["bin", "dev", "etc", "proc", "root", "sys", "tmp"] {
@@ -52,8 +50,7 @@ pub fn archive(work: &Path, to: &Path) -> Result<()> {
     pack(work, &root, &images, to)
 }
 
-/// Writes an archive with one image that has executables at its root, without their symbols, and
-/// nothing else.
+/// Writes an archive with an image that contains only stripped executables, at its root.
 pub fn of_executables(work: &Path, name: &str, executables: &[&Path], to: &Path) -> Result<()> {
     let root = work.join("root");
     fs::create_dir_all(&root).context("make the directory of an image")?;
@@ -67,7 +64,7 @@ pub fn of_executables(work: &Path, name: &str, executables: &[&Path], to: &Path)
     pack(work, &root, &[(name, json!({}))], to)
 }
 
-/// Writes an archive of images that all have the files in `root`, and removes the parts in `work`.
+/// Writes an archive of images that all contain the files in `root`, and removes the temporary files in `work`.
 fn pack(work: &Path, root: &Path, images: &[(&str, Value)], to: &Path) -> Result<()> {
     let packed = work.join("images");
     fs::create_dir_all(&packed)?;

@@ -12,10 +12,10 @@ use std::fs;
 
 const FILE: &str = "/var/lib/lab/kubelet.yaml";
 
-/// Writes what kubelet of this release reads.
+/// Writes the configuration of kubelet for a release.
 ///
-/// A small machine has no room to reserve, may be fuller than kubelet likes, may have swap, and
-/// may have only the older control groups.
+/// It allows for a small machine, which cannot reserve resources, may be rather full, may have swap, and may have only
+/// cgroup v1.
 pub fn configure(home: &Home, version: Version) -> Result<()> {
     let mut configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -28,18 +28,16 @@ pub fn configure(home: &Home, version: Version) -> Result<()> {
         "enforceNodeAllocatable": [],
         "evictionHard": {"memory.available": "1Mi"},
         "failSwapOn": false,
-        // How much kubelet may ask of the API server: the default since 1.27, before which many
-        // pods at once waited for that alone.
+        // Rate limit of requests to the API server: the default since 1.27. With the former one many pods wait for it.
         "kubeAPIBurst": 100,
         "kubeAPIQPS": 50,
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": false,
-        // A volume that is attached is mounted only when the node's status has said that it is in
-        // use; ten seconds is the default.
+        // An attached volume is mounted only after the node's status lists it as in use. The default is ten seconds.
         "nodeStatusUpdateFrequency": "2s",
         "oomScoreAdj": 0,
         "resolvConf": "",
-        // How soon a running pod's volumes are looked at again; a minute is the default.
+        // Interval of checks of a running pod's volumes; the default is a minute.
         "syncFrequency": "5s",
         "volumePluginDir": PLUGINS,
     });
@@ -52,7 +50,7 @@ pub fn configure(home: &Home, version: Version) -> Result<()> {
     fs::write(home.file(FILE), configuration.to_string()).context("write kubelet's configuration")
 }
 
-/// Kubelet's arguments: what its file cannot say.
+/// Returns kubelet's arguments, for what its configuration file does not support.
 pub fn arguments(version: Version) -> Vec<String> {
     let mut arguments = vec![
         format!("--config={FILE}"),

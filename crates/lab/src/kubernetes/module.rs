@@ -1,4 +1,4 @@
-//! Go modules that use Kubernetes from outside its source.
+//! Go modules that import Kubernetes.
 
 use super::{cache, command::run, version::Version};
 use anyhow::{Context, Result, bail, ensure};
@@ -9,18 +9,18 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Kubernetes' own module.
+/// Kubernetes' module path.
 pub const KUBERNETES: &str = "k8s.io/kubernetes";
 
-/// Where Debian puts the Go that old releases need (package golang-1.19-go).
+/// Path in Debian of the Go version that old releases need (package golang-1.19-go).
 const OLD_GO: &str = "/usr/lib/go-1.19/bin/go";
 
-/// Where what is built for a release is kept between runs.
+/// Returns the cache directory of a release.
 pub fn kept(version: Version) -> Result<PathBuf> {
     Ok(cache::directory("kubernetes")?.join(version.to_string()))
 }
 
-/// A Go of the release's time.
+/// Returns a command of the Go version that a release needs.
 pub fn go(version: Version, module: &Path) -> Command {
     let mut go = Command::new(if version.needs_old_go() { OLD_GO } else { "go" });
     go.current_dir(module)
@@ -31,14 +31,14 @@ pub fn go(version: Version, module: &Path) -> Command {
     go
 }
 
-/// Writes a Go module that requires a release of Kubernetes, in a directory that may have Go files
-/// which use it, and finds what these depend on; returns where Go keeps Kubernetes' source.
+/// Writes a Go module that requires a release of Kubernetes, and resolves the dependencies of the Go files in its
+/// directory. Returns the path of Kubernetes' source in Go's cache.
 ///
-/// Kubernetes' own `go.mod` replaces the modules that live in its source by directories, which
-/// works only there. Everywhere else a module has to name their published versions.
+/// Kubernetes' own `go.mod` replaces its staging modules by local directories, which works only within its source.
+/// Other modules must name the published versions.
 pub fn write_module(dir: &Path, version: Version) -> Result<PathBuf> {
     fs::create_dir_all(dir).context("make the Go module")?;
-    // Go asks for no module around it when a module is named with its version.
+    // Outside any module: a module named with its version needs none.
     let wanted = format!("{KUBERNETES}@{version}");
     let mut download = go(version, Path::new("/"));
     let found = run(download
@@ -51,13 +51,13 @@ pub fn write_module(dir: &Path, version: Version) -> Result<PathBuf> {
     let upstream = run(go(version, Path::new("/")).args(["mod", "edit", "-json", upstream]))?;
     let upstream: Value = serde_json::from_str(&upstream).context("read Kubernetes' go.mod")?;
     fs::write(dir.join("go.mod"), module_text(version, &upstream)?).context("write go.mod")?;
-    // Tests of dependencies may need what nobody publishes; they are not built.
+    // `-e`: dependencies' tests may need unpublished modules, but they are not built.
     run(go(version, dir).args(["mod", "tidy", "-e"])).context("find the dependencies")?;
     Ok(source)
 }
 
-/// The text of a `go.mod` that requires Kubernetes, from Kubernetes' own as `go mod edit -json`
-/// prints it.
+/// Returns the text of a `go.mod` that requires Kubernetes, derived from Kubernetes' own as printed by
+/// `go mod edit -json`.
 fn module_text(version: Version, upstream: &Value) -> Result<String> {
     let go = upstream["Go"].as_str().unwrap_or("1.15");
     let mut text =
@@ -78,7 +78,7 @@ fn module_text(version: Version, upstream: &Value) -> Result<String> {
         } else {
             (new, part("New", "Version"))
         };
-        // The one of 1.20 writes where it must not when built by Go 1.18 or newer, and crashes.
+        // The version in 1.20 corrupts memory and crashes when built by Go 1.18 or newer.
         let of = if old == "github.com/modern-go/reflect2" {
             "v1.0.2".to_owned()
         } else {

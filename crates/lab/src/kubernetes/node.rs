@@ -1,6 +1,5 @@
-//! The machine in the machine: a tree of processes with its own view of files, processes, network
-//! and name. When its first process ends, the kernel ends all of it: that is how it is rebooted
-//! and how it leaves nothing behind.
+//! The node: a process tree with its own namespaces for mounts, processes, network and host name. When its first
+//! process ends, the kernel ends all others. That is how the node is rebooted, and why it leaves nothing behind.
 
 use super::{
     command::run,
@@ -28,11 +27,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The host's name, and the name of the node in Kubernetes.
+/// Host name, and name of the node in Kubernetes.
 pub const NAME: &str = "node";
 
-/// What kubelet wants of the kernel, and would set for the whole machine
-/// (`setupKernelTunables` in `pkg/kubelet/cm/container_manager_linux.go`): it finds it set.
+/// Sysctls that kubelet would otherwise set for the whole host (`setupKernelTunables` in
+/// `pkg/kubelet/cm/container_manager_linux.go`). It finds them set already.
 const SETTINGS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -42,33 +41,33 @@ const SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// What the first process says when the node is ready for others.
+/// Message of the first process when the node is ready for others.
 const READY: &str = "ready";
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug)]
 pub struct Node {
     init: Pid,
-    /// The node ends when this is closed.
+    /// The node ends when this pipe is closed.
     _line: Option<ChildStdin>,
 }
 
-/// How long a node runs if nobody ends it.
+/// Lifetime of a node that is not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// As long as the process that started it, also if that is killed.
+    /// Until the process that started it ends, even if that is killed.
     ThisProcessEnds,
-    /// For ever.
+    /// Until it is stopped.
     TakenDown,
 }
 
 impl Node {
-    /// Starts a node: its first process, with the namespaces, mounts and network it needs.
+    /// Boots a node: starts its first process, with its namespaces, mounts and network.
     ///
     /// `executable` is the one whose `init` verb calls [`become_init`].
     ///
     /// # Errors
-    /// When the kernel refuses any of it, or a node of this home runs already.
+    /// When the kernel refuses, or a node of this home runs already.
     pub fn boot(executable: &Path, home: &Home, programs: &Path, until: Until) -> Result<Self> {
         ensure!(Node::of(home)?.is_none(), "the node runs already");
         let log = fs::File::create(home.own("init.log")).context("make the node's log")?;
@@ -83,7 +82,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .context("start the node's first process")?;
-        // Waiting for the process would close it.
+        // Keeps the pipe open; waiting for the process would close it.
         let line = init.stdin.take();
         let mut said = String::new();
         let out = init.stdout.take().context("hear the first process")?;
@@ -103,10 +102,10 @@ impl Node {
         })
     }
 
-    /// The running node of a home.
+    /// Returns the running node of a home.
     ///
     /// # Errors
-    /// When what is noted there cannot be read.
+    /// When the recorded process id is malformed.
     pub fn of(home: &Home) -> Result<Option<Self>> {
         let Ok(noted) = fs::read_to_string(home.own("init.pid")) else {
             return Ok(None);
@@ -115,7 +114,7 @@ impl Node {
             .trim()
             .parse()
             .context("read the number of the node's process")?;
-        // Numbers are used again: it must be the first process of this home's node.
+        // Process ids are reused, so check that it is the first process of this home's node.
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments: Vec<_> = arguments.split(|byte| *byte == 0).skip(1).collect();
         let own = [b"init", home.path().as_os_str().as_encoded_bytes()];
@@ -125,7 +124,7 @@ impl Node {
         }))
     }
 
-    /// The node's file of that path, as the machine sees it.
+    /// Returns the host's path of a file in the node.
     #[must_use]
     pub fn path(&self, in_node: &str) -> PathBuf {
         Path::new("/proc")
@@ -134,7 +133,7 @@ impl Node {
             .join(in_node.trim_start_matches('/'))
     }
 
-    /// The table of mounts as the node sees it.
+    /// Returns the node's mount table.
     ///
     /// # Errors
     /// When the node has ended.
@@ -142,7 +141,7 @@ impl Node {
         fs::read(format!("/proc/{}/mountinfo", self.init)).context("read the node's mounts")
     }
 
-    /// A program that will run in the node, with a kubectl beside it that is the administrator's.
+    /// Returns a command that runs in the node, where kubectl is the administrator.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.enter(&[]);
@@ -158,7 +157,7 @@ impl Node {
         command
     }
 
-    /// Starts a program that goes on running. Its output goes to `/var/log/<name>.log`.
+    /// Starts a long-running program. Its output goes to `/var/log/<name>.log`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -185,7 +184,7 @@ impl Node {
         })
     }
 
-    /// The number of a program of [`Node::start`] in the node, while it runs.
+    /// Returns the process id, in the node, of a program started by [`Node::start`], while it runs.
     #[must_use]
     pub fn running(&self, name: &str) -> Option<i32> {
         let noted = fs::read_to_string(self.path(&format!("{RUN}/{name}.pid"))).ok()?;
@@ -194,10 +193,10 @@ impl Node {
         (!is_dead(&status)).then_some(pid)
     }
 
-    /// Ends a program of [`Node::start`] and waits until it is gone.
+    /// Sends a signal to a program started by [`Node::start`] and waits until it ends.
     ///
     /// # Errors
-    /// When it is still there after half a minute.
+    /// When it has not ended after 30 seconds.
     pub fn stop(&self, name: &str, signal: Signal) -> Result<()> {
         let Some(pid) = self.running(name) else {
             return Ok(());
@@ -212,34 +211,34 @@ impl Node {
         })
     }
 
-    /// Ends everything in the node at once, as a power cut does, and waits until it is gone.
+    /// Kills everything in the node at once, like a power cut, and waits until it has ended.
     ///
     /// # Errors
-    /// When the kernel has not ended it after half a minute.
+    /// When it has not ended after 30 seconds.
     pub fn cut_power(&self) -> Result<()> {
         match kill(self.init, Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => return Err(error).context("end the node"),
         }
         let status = format!("/proc/{}/stat", self.init);
-        // The kernel makes it a zombie once everything else in the node is gone.
+        // The first process becomes a zombie once all other processes of the node are gone.
         wait_until("the node to end", Duration::from_secs(30), || {
             Ok(fs::read_to_string(&status).map_or(true, |status| is_dead(&status)))
         })
     }
 }
 
-/// Whether a process's line in `/proc/PID/stat` is that of one that has ended.
+/// Whether a process has ended, according to its `/proc/PID/stat`.
 fn is_dead(status: &str) -> bool {
     let rest = status.rsplit_once(") ");
     rest.is_some_and(|(_, state)| state.starts_with('Z'))
 }
 
-/// Asks again until the answer is yes. What takes long to ask, as everything by kubectl does, is asked
-/// less often: the node shares the machine's processors with whoever asks.
+/// Polls until a condition holds. The pause is twice the duration of a check, so that slow checks, such as those with
+/// kubectl, leave processor time to the node.
 ///
 /// # Errors
-/// When the time is over, with what was waited for; and the error of a question.
+/// When the time is over, with the description; and any error of a check.
 pub fn wait_until(
     what: &str,
     limit: Duration,
@@ -259,10 +258,10 @@ pub fn wait_until(
     }
 }
 
-/// Makes the namespaces of a node and in them its first process, which stays; prints its number.
+/// Creates the namespaces of a node and, in them, its first process, which stays; prints its process id.
 ///
 /// # Errors
-/// When the kernel refuses, which needs root.
+/// When the kernel refuses, which it does without root.
 pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<()> {
     if stage.is_none() {
         let all = CloneFlags::CLONE_NEWNS
@@ -291,26 +290,26 @@ pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<
     writeln!(std::io::stdout(), "{READY}").context("tell that the node is ready")?;
     end_with_the_line();
     loop {
-        // Whatever loses its parent becomes a child of the first process.
+        // The first process adopts and reaps orphans.
         if wait() == Err(Errno::ECHILD) {
             thread::sleep(Duration::from_millis(100));
         }
     }
 }
 
-/// Ends this process, and so the node, when whoever started it closes the pipe or is killed.
+/// Ends this process, and thereby the node, when the process that started it closes the pipe or is killed.
 fn end_with_the_line() {
     let is_pipe = fs::metadata("/proc/self/fd/0").is_ok_and(|stdin| stdin.file_type().is_fifo());
     if is_pipe {
         thread::spawn(|| {
-            // Nothing is ever written into it.
+            // Nothing is ever written to the pipe.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             process::exit(0);
         });
     }
 }
 
-/// The node's mounts, name and network.
+/// Sets up the node's mounts, name and network.
 fn furnish(home: &Home, programs: &Path) -> Result<()> {
     let none = None::<&str>;
     let all =
@@ -349,7 +348,7 @@ fn furnish(home: &Home, programs: &Path) -> Result<()> {
         fs::write(&file, format!("{value}\n")).context("write a setting of the kernel's")?;
         bind(&file, &format!("/proc/sys/{name}"))?;
     }
-    // Containers get what the driver mounts only if the mounts are shared, as systemd makes them.
+    // Mounts of the driver propagate to containers only if mounts are shared, as systemd makes them.
     all(MsFlags::MS_SHARED)?;
     sethostname(NAME).context("name the node")?;
     run(Command::new("ip").args(["link", "set", "lo", "up"]))?;

@@ -1,5 +1,5 @@
-//! Objects of a cluster, read many times a second while something is waited for: each start of kubectl takes a
-//! tenth of a second of a processor that the cluster needs, so one of them goes on running, as a proxy.
+//! Frequent reads of a cluster's objects. Each start of kubectl takes a tenth of a second of processor time that the
+//! cluster needs, so one kubectl keeps running as a proxy.
 
 use super::{
     cluster::Cluster,
@@ -13,18 +13,18 @@ use std::{
     time::Duration,
 };
 
-/// The proxy's name among the node's programs.
+/// Name of the proxy among the node's programs.
 const PROXY: &str = "kubectl-proxy";
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// In the node: where the proxy listens.
+/// Path of the proxy's socket in the node.
 fn socket() -> String {
     format!("{RUN}/{PROXY}.socket")
 }
 
-/// The resource that kubectl calls so: the path of its group, its plural, and whether it has a namespace.
+/// Returns the resource for a name that kubectl accepts: path of its group, plural, and whether it is namespaced.
 fn resource(kind: &str) -> Option<(&'static str, &'static str, bool)> {
     Some(match kind {
         "event" => ("api/v1", "events", true),
@@ -61,20 +61,20 @@ impl Cluster {
         self.node().start(PROXY, "kubectl", &arguments)
     }
 
-    /// Whether the proxy hears.
+    /// Whether the proxy accepts connections.
     pub(super) fn has_proxy(&self) -> bool {
         UnixStream::connect(self.node().path(&socket())).is_ok()
     }
 
-    /// An object.
+    /// Returns an object.
     ///
     /// # Errors
-    /// When it is not there, or the API server does not answer.
+    /// When the object does not exist, or the API server does not answer.
     pub fn object(&self, namespace: &str, kind: &str, name: &str) -> Result<Value> {
         self.read(&format!("{}/{name}", path(namespace, kind)?))
     }
 
-    /// What is told of an object: the reason and the message of each event.
+    /// Returns reason and message of each event about an object.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -96,7 +96,7 @@ impl Cluster {
         let mut proxy =
             UnixStream::connect(self.node().path(&socket())).context("reach the proxy")?;
         proxy.set_read_timeout(Some(TIMEOUT))?;
-        // An answer to this version is whole when the connection ends, whoever writes it.
+        // With HTTP/1.0 an answer ends with the connection.
         write!(proxy, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").context("ask the proxy")?;
         let mut answer = String::new();
         proxy

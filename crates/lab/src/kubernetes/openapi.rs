@@ -1,7 +1,7 @@
-//! The Go code that describes Kubernetes' API, generated where the published module lacks it.
+//! Go code that describes Kubernetes' API, generated if the published module lacks it.
 //!
-//! It is in Kubernetes' source since 1.24; before, upstream's build generated it first
-//! (`build/root/Makefile.generated_files`, `gen_openapi`), and its Go module left it out.
+//! Kubernetes' source has it since 1.24. Before, upstream's build generated it (`build/root/Makefile.generated_files`,
+//! `gen_openapi`), and the Go module left it out.
 
 use super::command::run;
 use anyhow::{Context, Result, ensure};
@@ -12,30 +12,29 @@ use std::{
     process::Command,
 };
 
-/// The package of the generator, which every release requires in the version it was built with.
+/// Package of the generator. Every release requires the version it was built with.
 pub const GENERATOR: &str = "k8s.io/kube-openapi/cmd/openapi-gen";
 
-/// The one program of Kubernetes that contains the code.
+/// The only program of Kubernetes that contains the code.
 const USER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 
 const PACKAGE: &str = "k8s.io/kubernetes/pkg/generated/openapi";
 
-/// The code's file in Kubernetes' source.
+/// Path of the code in Kubernetes' source.
 const FILE: &str = "pkg/generated/openapi/zz_generated.openapi.go";
 
-/// What marks a package whose types are described.
+/// Marker of packages whose types are described.
 const MARK: &str = "+k8s:openapi-gen=true";
 
-/// Whether Kubernetes' source has to be completed before its programs can be built.
+/// Whether Kubernetes' source lacks the code.
 pub fn is_missing(source: &Path) -> bool {
     !source.join(FILE).exists()
 }
 
-/// Generates the code and returns the file for `go build -overlay` that puts it into the source,
-/// which Go keeps read-only.
+/// Generates the code in `out`. Returns a file for `go build -overlay` that adds the code to the source, which Go keeps
+/// read-only.
 ///
-/// `go` makes a command of Go in a module that requires Kubernetes and [`GENERATOR`]; what is
-/// generated goes to `out`.
+/// `go` returns a Go command in a module that requires Kubernetes and [`GENERATOR`].
 pub fn generate(go: impl Fn() -> Command, source: &Path, out: &Path) -> Result<PathBuf> {
     let format = "{{.ImportPath}}\t{{.Dir}}";
     let packages = run(go().args(["list", "-deps", "-f", format, USER]))
@@ -54,7 +53,7 @@ pub fn generate(go: impl Fn() -> Command, source: &Path, out: &Path) -> Result<P
         .args(["--output-file-base", "zz_generated.openapi"])
         .arg("--output-base")
         .arg(out)
-        // Neither a licence's text nor a report on the style of types.
+        // No licence header, and no report on API style.
         .args(["--go-header-file", "/dev/null"])
         .args(["--report-filename", "/dev/null"]))
     .context("generate the description of Kubernetes' API")?;
@@ -66,7 +65,7 @@ pub fn generate(go: impl Fn() -> Command, source: &Path, out: &Path) -> Result<P
     Ok(overlay)
 }
 
-/// Whether a package's code has the mark.
+/// Whether a package has the marker.
 fn is_marked(dir: &Path) -> Result<bool> {
     for entry in fs::read_dir(dir).context("read the directory of a package")? {
         let file = entry?.path();
@@ -79,7 +78,7 @@ fn is_marked(dir: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a comment is the mark: others only speak of it.
+/// Whether a comment is exactly the marker: other comments only mention it.
 fn has_mark(code: &[u8]) -> bool {
     code.split(|byte| *byte == b'\n').any(|line| {
         line.strip_prefix(b"//")

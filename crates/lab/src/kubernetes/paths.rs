@@ -1,50 +1,50 @@
-//! Where things are: on the machine, below the node's home, and in the node's own view of files.
+//! Paths: on the host, in the node's home, and in the node.
 
 use std::path::{Path, PathBuf};
 
-/// The machine's directory for labs, which is root's: what is in it can be believed.
+/// Directory of labs on the host. It belongs to root, so its content is trusted.
 #[must_use]
 pub fn labs() -> &'static Path {
     Path::new("/var/cache/flexvol-lab")
 }
 
-/// In the node: where kubelet and the controller manager look for drivers, by default.
+/// In the node: default plugin directory of kubelet and the controller manager.
 pub const PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
-/// In the node: the data disk, on which a driver's pools are by default.
+/// In the node: mount point of the data disk, the default place of drivers' pools.
 pub const DISK: &str = "/var/lib/flexvol";
 
-/// In the node: keys and configuration of its components.
+/// In the node: keys and configuration of components.
 pub const CONFIGURATION: &str = "/var/lib/lab";
 
 /// In the node: the programs of Kubernetes.
 pub const PROGRAMS: &str = "/var/lib/lab/kubernetes";
 
-/// In the node: what only lasts until it is rebooted, such as process ids.
+/// In the node: files that vanish at a reboot, such as process ids.
 pub const RUN: &str = "/run/lab";
 
-/// In the node: how clients reach the API server, as its administrator.
+/// In the node: the administrator's kubeconfig.
 pub const KUBECONFIG: &str = "/var/lib/lab/kubeconfig";
 
-/// The node's own address, on its loopback interface: kubelet refuses 127.0.0.1.
+/// The node's address, on its loopback interface. Kubelet refuses 127.0.0.1.
 pub const ADDRESS: &str = "10.77.0.1";
 
-/// The addresses of services. Nothing in the node leads to any but the first.
+/// Address range of services. Only the first address can be reached in the node.
 pub const SERVICES: &str = "10.78.0.0/24";
 
-/// The first of them, which is the API server's.
+/// First address of the range, the API server's.
 pub const SERVICE: &str = "10.78.0.1";
 
-/// A directory of the machine that the node sees elsewhere, and keeps over a reboot.
+/// A directory of the host that the node sees at another path and keeps over a reboot.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Below the node's home.
+    /// Name in the node's home.
     pub name: &'static str,
-    /// In the node; every Debian has it.
+    /// Path in the node, which exists in every Debian.
     pub place: &'static str,
 }
 
-/// What the node does not share with the machine: all that its components write.
+/// Directories that the node does not share with the host: everything its components write to.
 pub const KEPT: [Kept; 4] = [
     Kept {
         name: "lib",
@@ -64,39 +64,39 @@ pub const KEPT: [Kept; 4] = [
     },
 ];
 
-/// A directory of the machine that holds one node.
+/// Directory on the host of one node.
 #[derive(Clone, Debug)]
 pub struct Home(PathBuf);
 
 impl Home {
-    /// The home at a path.
+    /// Returns the home at a path.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Home(path.to_owned())
     }
 
-    /// The directory itself.
+    /// Returns the path of the home.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Something in it that is not part of the node's files.
+    /// Returns a path in the home outside the node's files.
     #[must_use]
     pub fn own(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Where the machine keeps one of [`KEPT`].
+    /// Returns the host's path of one of [`KEPT`].
     #[must_use]
     pub fn kept(&self, kept: Kept) -> PathBuf {
         self.0.join("node").join(kept.name)
     }
 
-    /// A file of the node, on the machine, also while the node is down; it must be in [`KEPT`].
+    /// Returns the host's path of a file in the node, which must be in [`KEPT`]. Works while the node is down.
     ///
     /// # Panics
-    /// When nothing there is kept.
+    /// When the file is not in [`KEPT`].
     #[must_use]
     pub fn file(&self, in_node: &str) -> PathBuf {
         let found = KEPT.iter().find_map(|kept| {

@@ -10,8 +10,8 @@ pub struct Version {
     patch: u32,
 }
 
-/// The releases that are tested, newest first: the newest, the one our recordings began with, and
-/// between them one for each time the callers changed what they say or when.
+/// Tested releases, newest first: the newest, the one with which the recordings began, and between them one for each
+/// change of the callers' behaviour.
 pub const VERSIONS: [Version; 5] = [
     Version::new(37, 1),
     Version::new(32, 2),
@@ -25,25 +25,25 @@ impl Version {
         Version { minor, patch }
     }
 
-    /// The newest release that is tested.
+    /// Returns the newest tested release.
     #[must_use]
     pub const fn newest() -> Self {
         VERSIONS[0]
     }
 
-    /// The release's second number.
+    /// Returns the minor version.
     #[must_use]
     pub const fn minor(self) -> u32 {
         self.minor
     }
 
-    /// The version of the modules that are kept inside Kubernetes' source and published apart.
+    /// Returns the version of Kubernetes' staging modules, which are published separately.
     #[must_use]
     pub fn of_published_modules(self) -> String {
         format!("v0.{}.{}", self.minor, self.patch)
     }
 
-    /// Whether the release needs a Go of its time: newer ones refuse its dependencies.
+    /// Whether the release needs an old Go: its dependencies do not build with newer ones.
     #[must_use]
     pub const fn needs_old_go(self) -> bool {
         self.minor < 26

@@ -1,14 +1,14 @@
-//! How a machine comes to run: from the snapshot, or by booting.
+//! Starts of a machine: from the snapshot, or by booting.
 
 use super::{machine::Machine, setup::Setup, snapshot};
 use anyhow::Result;
 
 impl Machine {
-    /// Goes on from the snapshot: half a second. The machine has read nothing of its disks yet, so
-    /// this is as good as a boot on them. The first time the image and the snapshot are built.
+    /// Restores the snapshot, in half a second. Its machine has not read any disk yet, so this is as good as a boot.
+    /// The first call builds the image and the snapshot.
     ///
     /// # Errors
-    /// When qemu cannot be started, or the snapshot cannot be made.
+    /// When qemu cannot be started, or the snapshot cannot be created.
     pub fn restore(setup: &Setup) -> Result<Self> {
         let (image, state) = snapshot::kept()?;
         let mut machine = Machine::start_qemu(setup, &image, "", Some(&state))?;
@@ -16,10 +16,10 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Boots: some six seconds.
+    /// Boots a machine, in about six seconds.
     ///
     /// # Errors
-    /// When qemu cannot be started, or the machine does not come up.
+    /// When qemu cannot be started, or the machine does not boot.
     pub fn boot(setup: &Setup) -> Result<Self> {
         let (image, _) = snapshot::kept()?;
         let (mut machine, _) = Machine::boot_image(setup, &image, "")?;
@@ -27,8 +27,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Boots with a newer kernel (6.12), which is told these words too. Its image is built the first
-    /// time.
+    /// Boots a machine with a newer kernel (6.12), which gets `words` on its command line. The first call builds the
+    /// image.
     ///
     /// # Errors
     /// As for [`Machine::boot`].

@@ -1,4 +1,4 @@
-//! How the machine's first process is asked to do something: see `init.sh`.
+//! Channel to the machine's first process, which runs scripts: see `init.sh`.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::{
@@ -9,25 +9,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is heard of a script.
+/// Output of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// A line of its output, standard output and standard error as one stream.
+    /// A line of standard output or standard error.
     Line(String),
-    /// Its exit status, 128 and more if a signal ended it. It says nothing after that.
+    /// The exit status; 128 and more after a signal. Nothing follows.
     End(i32),
 }
 
-/// The line to the machine.
+/// Connection to the machine.
 #[derive(Debug)]
 pub struct Channel {
     socket: UnixStream,
     buffer: Vec<u8>,
-    /// What closes the output of the script that runs.
+    /// Token that ends the output of the running script.
     token: Option<String>,
-    /// An empty line was heard. If the end follows, it is the one that stands before every end.
+    /// Whether the last line was empty: if the end follows, that line break belongs to the end marker.
     empty: bool,
-    /// Lines that were understood and not asked for yet.
+    /// A line that was read ahead.
     next: Option<Said>,
 }
 
@@ -43,7 +43,7 @@ impl Channel {
         })
     }
 
-    /// Waits for a line that begins so, and returns the rest of it.
+    /// Waits for a line with this prefix, and returns the rest of it.
     pub fn wait_for(&mut self, start: &str, limit: Duration) -> Result<String> {
         let deadline = Instant::now() + limit;
         loop {
@@ -66,7 +66,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What the script says next.
+    /// Returns the script's next line, or its end.
     pub fn next(&mut self, limit: Duration) -> Result<Said> {
         if let Some(said) = self.next.take() {
             return Ok(said);
@@ -93,7 +93,7 @@ impl Channel {
         }
     }
 
-    /// All that the script writes, byte by byte, and its status.
+    /// Returns the script's whole output as bytes, and its status.
     pub fn bytes(&mut self, limit: Duration) -> Result<(Vec<u8>, i32)> {
         let token = self.token.take().context("no script runs")?;
         let end = format!("\n{token} ");
@@ -151,7 +151,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|part| part == wanted)
 }
 
-/// 128 random bits in hexadecimal digits.
+/// Returns 128 random bits as hexadecimal digits.
 fn random() -> Result<String> {
     let mut bytes = [0; 16];
     let mut source = File::open("/dev/urandom").context("open /dev/urandom")?;
@@ -163,7 +163,7 @@ fn random() -> Result<String> {
 mod tests {
     use super::*;
 
-    /// A channel on which a script was started, and a machine's end of it that has said this.
+    /// Returns a channel with a running script, and the machine's end of it, which has sent this output.
     fn said(output: &str, status: i32) -> (Channel, UnixStream) {
         let (socket, mut machine) = UnixStream::pair().unwrap();
         let mut channel = Channel {

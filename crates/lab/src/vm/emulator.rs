@@ -1,5 +1,5 @@
-//! The process of the virtual machine: qemu without KVM, always with the same devices, because a
-//! snapshot is restored into none others.
+//! The process of the virtual machine: qemu without KVM. It always has the same devices, because a snapshot can only be
+//! restored with these.
 
 use super::image::Image;
 use anyhow::{Context, Result};
@@ -16,22 +16,21 @@ use std::{
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// How many disks a machine has: `/dev/vda` and so on.
+/// Number of disks: `/dev/vda` and so on.
 pub const DISKS: usize = 4;
 
-/// How large each of them is, in bytes.
+/// Size of each disk in bytes.
 pub const DISK_BYTES: u64 = 2 << 30;
 
-/// How large a file can be that is put into the machine: one more disk brings it there.
+/// Maximum size in bytes of a file copied into the machine, by way of an additional disk.
 pub const PAYLOAD_BYTES: u64 = 1 << 30;
 
-/// What the machine has as memory, of which it uses little: its root takes about 70 MiB.
+/// Memory of the machine. It uses little: its root takes about 70 MiB.
 const MEMORY: &str = "1G";
 
-/// `quiet` leaves warnings on the console. A processor without RDRAND would wait for randomness. On a
-/// busy machine the emulated timer can be late for the kernel's test of it, which ends in a panic. The
-/// emulator keeps what it translated by its address: where every process has addresses of its own,
-/// starting one takes three times as long.
+/// Kernel command line. `quiet` still prints warnings on the console. Without RDRAND the kernel would wait for
+/// randomness. On a busy machine the emulated timer can be too late for the kernel's test, which ends in a panic. qemu
+/// caches translated code by address, so with address randomisation starting a process takes three times as long.
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on no_timer_check nowatchdog norandmaps";
 const PROCESSOR: &str = "qemu64,+rdrand";
 
@@ -39,35 +38,35 @@ const PROCESSOR: &str = "qemu64,+rdrand";
 #[derive(Clone, Debug)]
 pub struct Disk {
     pub file: PathBuf,
-    /// Where every write to it is recorded.
+    /// File in which every write is recorded.
     pub log: Option<PathBuf>,
 }
 
-/// The first console of the machine.
+/// The machine's first console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Console {
     /// The file `console` in the machine's directory.
     File,
-    /// This process's terminal.
+    /// This process' terminal.
     Terminal,
 }
 
-/// How a machine is started.
+/// Parameters of a machine's start.
 #[derive(Debug)]
 pub struct Start<'a> {
     pub image: &'a Image,
-    /// What its kernel is told beyond what all are told.
+    /// Additions to the kernel command line.
     pub words: &'a str,
-    /// Where its sockets are.
+    /// Directory of the machine's sockets.
     pub directory: &'a Path,
     pub disks: &'a [Disk],
     pub console: Console,
-    /// The saved state that it goes on from.
+    /// Saved state to restore.
     pub state: Option<&'a Path>,
 }
 
 impl Start<'_> {
-    /// Starts qemu, which is killed when this process ends, however it ends.
+    /// Starts qemu. The kernel kills it when this process ends in any way.
     pub fn spawn(&self) -> Result<Child> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", QEMU]);
@@ -104,7 +103,7 @@ impl Start<'_> {
         command.arg("-chardev").arg(console);
         command.args(["-serial", "chardev:console"]);
         if let Some(state) = self.state {
-            // A shell reads what follows `exec:`.
+            // A shell runs the text after `exec:`.
             let quoted = state.display().to_string().replace('\'', r"'\''");
             command.args(["-incoming", &format!("exec:cat '{quoted}'")]);
         }
@@ -124,11 +123,11 @@ impl Start<'_> {
 }
 
 impl Disk {
-    /// qemu's description of the disk: the node that is named last is the device's.
+    /// Returns qemu's description of the disk; the last node is the device's.
     fn nodes(&self, at: usize) -> Vec<String> {
         let file = format!("file.driver=file,file.filename={}", comma(&self.file));
         let Some(log) = &self.log else {
-            // No test stops the machine that this one runs on, whose disk may be busy for minutes.
+            // No flushes: tests never cut the host's power, and its disk may be busy for minutes.
             return vec![format!(
                 "driver=raw,node-name=disk{at},{file},discard=unmap,cache.no-flush=on"
             )];
@@ -143,12 +142,12 @@ impl Disk {
     }
 }
 
-/// In qemu's options a comma is written twice.
+/// Doubles commas, as qemu's options require.
 fn comma(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// What qemu calls its version; a state is only restored by the same.
+/// Returns qemu's version. A state can only be restored by the same version.
 pub fn version() -> Result<String> {
     let output = Command::new(QEMU).arg("--version").output();
     let output = output.context("start qemu (package qemu-system-x86)")?;
@@ -157,15 +156,15 @@ pub fn version() -> Result<String> {
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// The kernel kills such a child when the *thread* ends that started it, so all are started by one
-/// that lives as long as the process.
+/// Starts a process from a thread that lives as long as this process: the parent-death signal is sent when the *thread*
+/// that started the process ends.
 fn spawn(command: Command) -> io::Result<Child> {
     static NURSERY: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
     let nursery = NURSERY.get_or_init(|| {
         let (sender, requests) = channel::<Request>();
         thread::spawn(move || {
             for (mut command, answer) in requests {
-                // Whoever asked has ended if nobody hears it.
+                // If nobody receives the answer, the requester has ended.
                 let _ = answer.send(command.spawn());
             }
         });

@@ -1,4 +1,4 @@
-//! The kernel and the files the machine starts with: its root, in memory.
+//! The kernel and the root file system in memory of the machine.
 
 use super::packages::{self, unpack};
 use crate::command::run;
@@ -11,10 +11,10 @@ use std::{
     process::Command,
 };
 
-/// The machine's first process.
+/// Script of the machine's first process.
 const INIT: &str = include_str!("init.sh");
 
-/// What the kernel loads: all of it when the machine starts.
+/// Kernel modules, all loaded when the machine starts.
 const MODULES: [&str; 20] = [
     "virtio_pci",
     "virtio_blk",
@@ -38,7 +38,7 @@ const MODULES: [&str; 20] = [
     "xfs",
 ];
 
-/// What packages would have made when they were installed, or what has been left out of them.
+/// Files that installation of the packages would create, or that are left out of them.
 const FILES: [(&str, &str); 5] = [
     (
         "etc/passwd",
@@ -54,7 +54,7 @@ const FILES: [(&str, &str); 5] = [
     ("usr/share/doc/util-linux/copyright", "see the package\n"),
 ];
 
-/// The two files that a machine is started from.
+/// The two files that a machine boots from.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub kernel: PathBuf,
@@ -62,7 +62,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Where an image is in a directory, whether it is there or not.
+    /// Returns the paths of an image in a directory; it may not exist.
     pub fn in_directory(dir: &Path) -> Self {
         Image {
             kernel: dir.join("vmlinuz"),
@@ -70,8 +70,8 @@ impl Image {
         }
     }
 
-    /// Builds the image from packages, which are kept in a directory of their own; `kernel` is the one
-    /// that the kernel's depends on.
+    /// Builds the image from packages, which are cached in `kept`; `kernel` is the package that depends on the
+    /// kernel's.
     pub fn build(&self, kernel: &str, work: &Path, kept: &Path) -> Result<()> {
         let packages = packages::download(kernel, kept)?;
         let root = work.join("root");
@@ -108,7 +108,7 @@ impl Image {
         self.pack(&root)
     }
 
-    /// Takes the kernel out of the root and packs the rest.
+    /// Moves the kernel out of the root and packs the rest.
     fn pack(&self, root: &Path) -> Result<()> {
         let boot = root.join("boot");
         for entry in fs::read_dir(&boot).context("look for the kernel")? {
@@ -130,7 +130,7 @@ impl Image {
     }
 }
 
-/// Looks whether each program finds its libraries: a package too many may have been left out.
+/// Checks that each program finds its libraries: a needed package may have been left out.
 fn all_start(root: &Path) -> Result<()> {
     const SCRIPT: &str = "for program in /usr/bin/* /usr/sbin/* /usr/lib/systemd/systemd; do
         [ \"$(head -c 4 $program | tail -c 3)\" != ELF ] || /lib64/ld-linux-x86-64.so.2 --list $program >/dev/null || exit
@@ -140,7 +140,7 @@ fn all_start(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Leaves only [`MODULES`] and what they depend on of the kernel's modules.
+/// Removes all kernel modules except [`MODULES`] and their dependencies.
 fn choose_modules(root: &Path) -> Result<()> {
     let all = root.join("usr/lib/modules");
     let mut versions = fs::read_dir(&all).context("list the kernel's modules")?;
@@ -162,7 +162,7 @@ fn choose_modules(root: &Path) -> Result<()> {
     fs::write(root.join("etc/modules"), MODULES.join(" ")).context("note the modules")
 }
 
-/// The files of [`MODULES`] and of what they need, which `modules.dep` names a line each:
+/// Returns the files of [`MODULES`] and their dependencies, from lines of `modules.dep` such as
 /// `kernel/fs/xfs/xfs.ko: kernel/lib/libcrc32c.ko`.
 fn with_dependencies(dependencies: &str, builtin: &str) -> Result<HashSet<String>> {
     let lines: HashMap<_, _> = dependencies
@@ -186,7 +186,7 @@ fn with_dependencies(dependencies: &str, builtin: &str) -> Result<HashSet<String
     Ok(wanted)
 }
 
-/// The name of a module from its file's; the kernel takes `-` for `_`.
+/// Returns a module's name, from its file's; the kernel treats `-` as `_`.
 fn name_of(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.split('.').next().unwrap_or(name).replace('-', "_")

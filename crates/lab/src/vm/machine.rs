@@ -1,4 +1,4 @@
-//! A machine that runs.
+//! Running machines.
 
 use super::{
     channel::{Channel, Said},
@@ -20,23 +20,23 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long a start may take, on a busy machine; a cold one takes six seconds on an idle one.
+/// Timeout of a start on a busy machine. A cold start takes six seconds on an idle one.
 const START: Duration = Duration::from_secs(180);
 
-/// What a script did.
+/// Result of a script.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its exit status, 128 and more if a signal ended it.
+    /// Exit status; 128 and more after a signal.
     pub status: i32,
-    /// Standard output and standard error, as one.
+    /// Standard output and standard error, as one stream.
     pub output: String,
 }
 
 impl Outcome {
-    /// The output of a script that ended well.
+    /// Returns the output of a successful script.
     ///
     /// # Errors
-    /// When it did not, with its words.
+    /// When the script failed, with its output.
     pub fn success(self) -> Result<String> {
         ensure!(
             self.status == 0,
@@ -48,19 +48,19 @@ impl Outcome {
     }
 }
 
-/// A machine. It is reset when this is dropped, or when the process ends, however it ends.
+/// A machine. It is reset when dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub struct Machine {
     qemu: Child,
     channel: Channel,
-    /// How many bytes of the disk that brings files are mounted.
+    /// Number of bytes mounted from the disk for files.
     mounted: u64,
-    /// Sockets, throw-away disks, the console.
+    /// Sockets, temporary disks, and the console.
     own: TempDir,
 }
 
 impl Machine {
-    /// Boots an image and returns how many seconds the machine's kernel ran until it was ready.
+    /// Boots an image. Returns the machine, and how many seconds its kernel ran until it was ready.
     pub(super) fn boot_image(setup: &Setup, image: &Image, words: &str) -> Result<(Self, f64)> {
         let mut machine = Machine::start_qemu(setup, image, words, None)?;
         let ready = machine.channel.wait_for("ready ", START);
@@ -90,7 +90,7 @@ impl Machine {
         };
         let mut qemu = start.spawn()?;
         let deadline = Instant::now() + START;
-        // It listens as soon as it has read its command line.
+        // qemu listens as soon as it has read its command line.
         let channel = loop {
             match Channel::connect(&own.path().join("channel")) {
                 Ok(channel) => break channel,
@@ -100,7 +100,7 @@ impl Machine {
                         bail!("qemu: {status}\n{}", last_words(own.path()));
                     }
                     if Instant::now() > deadline {
-                        // Nobody else would end it.
+                        // Nothing else would end qemu.
                         let _ = qemu.kill();
                         return Err(error);
                     }
@@ -116,7 +116,7 @@ impl Machine {
         })
     }
 
-    /// Tells the time, and leaves nothing in memory that was read of another machine's disks.
+    /// Sets the clock, and drops cached data of the snapshot's disks.
     pub(super) fn greet(&mut self) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.context("read the clock")?.as_secs_f64();
@@ -128,7 +128,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The number of qemu's process.
+    /// Returns qemu's process id.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.qemu.id()
@@ -138,11 +138,10 @@ impl Machine {
         Monitor::connect(&self.own.path().join("monitor"))
     }
 
-    /// Runs a script of bash to its end.
+    /// Runs a bash script to completion.
     ///
     /// # Errors
-    /// When it takes longer than `limit`, after which the machine is of no use any more, or the
-    /// machine ends.
+    /// When it takes longer than `limit`, after which the machine is unusable, or when the machine ends.
     pub fn run(&mut self, script: &str, limit: Duration) -> Result<Outcome> {
         self.start(script)?;
         let deadline = Instant::now() + limit;
@@ -155,28 +154,28 @@ impl Machine {
         }
     }
 
-    /// Starts a script of bash, which is then heard with [`Machine::next`].
+    /// Starts a bash script. [`Machine::next`] returns its output.
     ///
     /// # Errors
-    /// When the machine has ended or another script runs.
+    /// When the machine has ended, or another script is running.
     pub fn start(&mut self, script: &str) -> Result<()> {
         let started = self.channel.start(script);
         self.explain(started)
     }
 
-    /// What the script says next.
+    /// Returns the script's next line, or its end.
     ///
     /// # Errors
-    /// When it says nothing in time, or the machine has ended.
+    /// When there is none in time, or the machine has ended.
     pub fn next(&mut self, limit: Duration) -> Result<Said> {
         let said = self.channel.next(limit);
         self.explain(said)
     }
 
-    /// Copies a file or a directory of this machine to a place in that one, with its mode.
+    /// Copies a file or directory from the host into the machine, with its mode.
     ///
     /// # Errors
-    /// When it cannot be read here or written there.
+    /// When it cannot be read on the host or written in the machine.
     pub fn put(&mut self, from: &Path, to: &str) -> Result<()> {
         if from.is_dir() {
             let archive = self.own.path().join("archive");
@@ -191,21 +190,21 @@ impl Machine {
         self.send(from, &script)
     }
 
-    /// The same with an executable, without its symbols: they are most of it.
+    /// Copies an executable without its symbols, which are most of it.
     ///
     /// # Errors
-    /// When it cannot be read here or written there.
+    /// When it cannot be read on the host or written in the machine.
     pub fn put_executable(&mut self, from: &Path, to: &str) -> Result<()> {
         let stripped = self.own.path().join("executable");
         run(Command::new("strip").arg("-o").arg(&stripped).arg(from))?;
         self.put(&stripped, to)
     }
 
-    /// Mounts an image of a file system, read-only, at a directory of the machine: the fastest way to
-    /// bring much, of which only a part is read.
+    /// Mounts a file system image read-only at a directory of the machine: the fastest way to bring in a lot of data of
+    /// which only a part is read.
     ///
     /// # Errors
-    /// When it cannot be read here or mounted there, or a second one is given.
+    /// When it cannot be read on the host or mounted in the machine, or an image is mounted already.
     pub fn mount(&mut self, image: &Path, at: &str) -> Result<()> {
         ensure!(self.mounted == 0, "an image is mounted already");
         let bytes = self.load(image)?;
@@ -217,7 +216,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Copies a file of this machine to the disk that brings files, behind what is mounted of it.
+    /// Copies a file of the host to the disk for files, behind the mounted image.
     fn load(&self, file: &Path) -> Result<u64> {
         let copy = || -> Result<u64> {
             let disk = OpenOptions::new()
@@ -237,11 +236,11 @@ impl Machine {
         copy().with_context(|| format!("send {}", file.display()))
     }
 
-    /// Runs a script that reads a file of this machine, which is brought there by a disk: that is
-    /// many times faster than the line.
+    /// Runs a script with a file of the host as its input. The file comes on a disk, which is many times faster than
+    /// the channel.
     fn send(&mut self, file: &Path, script: &str) -> Result<()> {
         let bytes = self.load(file)?;
-        // Read past the kernel's cache, which may have what was there before.
+        // Direct I/O, because the kernel's cache may have the former content.
         let read = "dd if=/dev/vde bs=1M iflag=direct,count_bytes,skip_bytes status=none";
         let (start, whole) = (self.mounted, bytes.next_multiple_of(4096));
         let script =
@@ -251,10 +250,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Copies a file of that machine into this one.
+    /// Copies a file from the machine to the host.
     ///
     /// # Errors
-    /// When it cannot be read there or written here.
+    /// When it cannot be read in the machine or written on the host.
     pub fn get(&mut self, from: &str, to: &Path) -> Result<()> {
         self.start(&format!("cat {}", quoted(from)))?;
         let answer = self.channel.bytes(START);
@@ -267,14 +266,14 @@ impl Machine {
         fs::write(to, bytes).with_context(|| format!("write {}", to.display()))
     }
 
-    /// Resets the machine: it ends at once. What it wrote to its disks until then is there, also what
-    /// it did not flush; a record of the writes can tell what a power cut might have lost.
+    /// Resets the machine. All its writes until then are on its disks, even those that were not flushed; a record of
+    /// the writes tells what a power cut might have lost.
     pub fn cut(self) {}
 
-    /// Lets the machine write what it has not written, and power off.
+    /// Lets the machine sync its disks and power off.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the machine does not power off.
     pub fn shut_down(mut self) -> Result<()> {
         self.start("sync; echo o >/proc/sysrq-trigger; sleep 60")?;
         let deadline = Instant::now() + START;
@@ -285,7 +284,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Adds to an error what the machine's kernel and qemu said last.
+    /// Adds the last output of the machine's kernel and of qemu to an error.
     fn explain<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             let words = last_words(self.own.path());
@@ -299,7 +298,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // qemu may have ended by itself.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
@@ -319,7 +318,7 @@ fn last_words(own: &Path) -> String {
     words
 }
 
-/// A word of a script that means only itself.
+/// Quotes a word for a shell script.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))

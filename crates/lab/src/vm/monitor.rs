@@ -1,4 +1,4 @@
-//! qemu's monitor: a line of JSON asks, a line of JSON answers.
+//! qemu's monitor (QMP): one line of JSON for each request and answer.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A connection to the monitor of a machine.
+/// A connection to a machine's monitor.
 #[derive(Debug)]
 pub struct Monitor {
     socket: BufReader<UnixStream>,
@@ -30,7 +30,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// The answer to a command; events in between are passed over.
+    /// Returns the answer to a command. Events in between are skipped.
     pub fn ask(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let line = json!({"execute": command, "arguments": arguments});
         writeln!(self.socket.get_mut(), "{line}").context("ask qemu's monitor")?;

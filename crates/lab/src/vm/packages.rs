@@ -1,4 +1,4 @@
-//! What the machine is made of: Debian packages by name, and what they depend on.
+//! Debian packages that the machine consists of, with their dependencies.
 
 use crate::command::run;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,7 +11,7 @@ use std::{
 /// The kernel: a package that depends on the newest one.
 pub const KERNEL: &str = "linux-image-cloud-amd64";
 
-/// One that Debian has beside it, which protects mounted devices from writers if it is told to.
+/// A newer kernel in Debian, which can protect mounted devices from writers.
 pub const NEWER_KERNEL: &str = "linux-image-6.12-cloud-amd64";
 
 /// The programs.
@@ -38,8 +38,8 @@ const PROGRAMS: [&str; 20] = [
     "xfsprogs",
 ];
 
-/// What Debian's dependencies bring and nothing here uses, by the beginning of the name: the
-/// interpreter of `xfs_scrub_all` and what it draws in, and what is there for installing packages.
+/// Prefixes of packages that others depend on and nothing here uses: the interpreter of `xfs_scrub_all` with its
+/// dependencies, and packages needed only for installation.
 const UNUSED: [&str; 22] = [
     "base-files",
     "debconf",
@@ -65,7 +65,7 @@ const UNUSED: [&str; 22] = [
     "sysvinit-utils",
 ];
 
-/// What is left out of the packages: nothing reads it here, or it needs what is [`UNUSED`].
+/// Files left out of the packages: nothing here uses them, or they need [`UNUSED`] packages.
 const UNREAD: [&str; 5] = [
     "./usr/share/*",
     "./usr/lib/python3*",
@@ -74,14 +74,14 @@ const UNREAD: [&str; 5] = [
     "./boot/System.map-*",
 ];
 
-/// Packages that were downloaded.
+/// Downloaded packages.
 #[derive(Debug)]
 pub struct Packages {
     pub kernel: PathBuf,
     pub programs: Vec<PathBuf>,
 }
 
-/// Downloads what is not in `to` yet.
+/// Downloads the packages that `to` does not have yet.
 pub fn download(kernel: &str, to: &Path) -> Result<Packages> {
     ensure!(
         cfg!(target_arch = "x86_64"),
@@ -131,7 +131,7 @@ impl Package {
         rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
     }
 
-    /// The package's file as apt names it: a colon in the version is written `%3a`.
+    /// Returns the package's file, named by apt: a colon in the version is written `%3a`.
     fn file(&self, dir: &Path) -> Result<PathBuf> {
         let version = self.version.replace(':', "%3a");
         let start = format!("{}_{version}_", self.name);
@@ -146,7 +146,7 @@ impl Package {
     }
 }
 
-/// These packages and all that they depend on, as if nothing were installed.
+/// Returns these packages and all their dependencies, as if nothing were installed.
 fn depended(names: &str, work: &Path) -> Result<Vec<Package>> {
     let nothing = work.join("nothing-is-installed");
     fs::write(&nothing, "").context("write an empty list of packages")?;
@@ -159,7 +159,7 @@ fn depended(names: &str, work: &Path) -> Result<Vec<Package>> {
     Ok(plan.lines().filter_map(planned).collect())
 }
 
-/// Of `Inst bash (5.2.15-2+b13 Debian:12.15/oldstable [amd64])` the name and the version.
+/// Returns name and version in `Inst bash (5.2.15-2+b13 Debian:12.15/oldstable [amd64])`.
 fn planned(line: &str) -> Option<Package> {
     let (name, rest) = line.strip_prefix("Inst ")?.split_once(" (")?;
     let (version, _) = rest.split_once(' ')?;
@@ -169,7 +169,7 @@ fn planned(line: &str) -> Option<Package> {
     })
 }
 
-/// Puts the files of a package into a directory, whose links are followed.
+/// Unpacks the files of a package into a directory, following symbolic links there.
 pub fn unpack(package: &Path, into: &Path) -> Result<()> {
     let mut files = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")

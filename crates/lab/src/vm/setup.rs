@@ -1,4 +1,4 @@
-//! What a machine is started on: its disks and its console.
+//! Configuration of a machine: its disks and its console.
 
 use super::emulator::{Console, DISK_BYTES, DISKS, Disk, PAYLOAD_BYTES};
 use anyhow::{Context, Result, ensure};
@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// In a machine's directory: the disk, its fifth, that brings files into it.
+/// File in a machine's directory: the fifth disk, for copying files into the machine.
 pub const PAYLOAD: &str = "payload";
 
-/// What a machine is started on. Its disks are thrown away, unless a file is named for one.
+/// Configuration of a machine. Its disks are temporary, except those with a named file.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub(super) directory: PathBuf,
@@ -20,8 +20,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Throw-away disks and sockets are made in `directory`, whose path must be short: sockets
-    /// have names of at most 107 bytes.
+    /// Creates a configuration. Temporary disks and sockets are created in `directory`, whose path must be short: names
+    /// of sockets are limited to 107 bytes.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Setup {
@@ -32,7 +32,7 @@ impl Setup {
         }
     }
 
-    /// Disk `at` is this file, which is made if it is missing and kept.
+    /// Uses this file as disk `at`. The file is created if missing, and kept.
     ///
     /// # Panics
     /// When there is no such disk.
@@ -42,8 +42,8 @@ impl Setup {
         self
     }
 
-    /// Every write, flush and discard of disk `at` is recorded in `log`, which is emptied first, as
-    /// the kernel's `dm-log-writes` does it, in sectors of 512 bytes.
+    /// Records every write, flush and discard of disk `at` in `log`, which is truncated first. The format is that of
+    /// the kernel's `dm-log-writes`, with sectors of 512 bytes.
     ///
     /// # Panics
     /// When there is no such disk.
@@ -53,7 +53,7 @@ impl Setup {
         self
     }
 
-    /// The machine's first console is this process's terminal.
+    /// Uses this process' terminal as the machine's first console.
     #[must_use]
     pub fn on_the_terminal(mut self) -> Self {
         self.console = Console::Terminal;

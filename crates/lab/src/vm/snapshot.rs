@@ -1,5 +1,4 @@
-//! The image and the state of a machine that has booted and waits for its first request, kept
-//! between runs.
+//! Cached image and snapshot of a machine that has booted and waits for its first request.
 
 use super::{
     emulator,
@@ -20,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// All that a kept image and state depend on. They are built anew when any of it changes.
+/// Everything that a cached image and snapshot depend on. They are rebuilt when any of it changes.
 const SOURCES: [&str; 5] = [
     include_str!("emulator.rs"),
     include_str!("image.rs"),
@@ -29,7 +28,7 @@ const SOURCES: [&str; 5] = [
     include_str!("snapshot.rs"),
 ];
 
-/// Where everything of the virtual machine is kept.
+/// Returns the cache directory of the virtual machine.
 ///
 /// # Errors
 /// When there is no cache directory.
@@ -37,7 +36,7 @@ pub fn directory() -> Result<PathBuf> {
     cache::directory("vm")
 }
 
-/// The image and the state, built if they are not there.
+/// Returns the image and the saved state. Builds them if needed.
 pub fn kept() -> Result<(Image, PathBuf)> {
     static KEY: OnceLock<String> = OnceLock::new();
     let key = match KEY.get() {
@@ -53,7 +52,7 @@ pub fn kept() -> Result<(Image, PathBuf)> {
     let home = all.join(key);
     let state = home.join("state");
     if let Ok(file) = File::options().write(true).open(&state) {
-        // See `remove_unused`.
+        // `remove_unused` reads this time.
         file.set_modified(SystemTime::now())
             .context("note that the state is used")?;
     }
@@ -67,7 +66,7 @@ pub fn kept() -> Result<(Image, PathBuf)> {
     Ok((Image::in_directory(&home), state))
 }
 
-/// The same image with the newer kernel, which no state is kept of, beside the other.
+/// Returns the image with the newer kernel, for which no state is saved. It is stored next to the other image.
 pub fn newer() -> Result<Image> {
     let (image, _) = kept()?;
     let home = image.kernel.with_file_name("newer");
@@ -85,15 +84,15 @@ pub fn newer() -> Result<Image> {
     Ok(Image::in_directory(&home))
 }
 
-/// Two builds at once would write the same files.
+/// Locks the cache: concurrent builds would write the same files.
 fn alone(all: &Path) -> Result<File> {
     let lock = File::create(all.join("lock")).context("make the lock of the build")?;
     lock.lock().context("wait for another build")?;
     Ok(lock)
 }
 
-/// Where an image is built, and in it what becomes its home: on the same file system, in one place, so
-/// that what a build that was cut left is removed by the next.
+/// Creates an empty build directory, and in it the image's future home, on the same file system. The path is fixed, so
+/// that the next build removes what an interrupted one left.
 fn empty(all: &Path) -> Result<(PathBuf, PathBuf)> {
     let work = all.join("work");
     if work.exists() {
@@ -117,11 +116,10 @@ fn build(all: &Path, home: &Path) -> Result<()> {
     remove_unused(all)
 }
 
-/// How long an image of other sources is kept for their next use.
+/// Age at which an image of other sources is removed.
 const UNUSED: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// Removes images that nobody has used for long: each takes 300 MB, and there is one for every
-/// version of the sources.
+/// Removes images that were not used for a long time: each takes 300 MB, and each version of the sources has one.
 fn remove_unused(all: &Path) -> Result<()> {
     for entry in fs::read_dir(all).context("list the images")? {
         let dir = entry.context("list the images")?.path();
@@ -136,12 +134,12 @@ fn remove_unused(all: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Boots the image and saves the machine's state, as it goes on running.
+/// Boots the image and saves the machine's state while it runs.
 fn save(image: &Image, work: &Path, state: &Path) -> Result<()> {
     let (machine, ready) = Machine::boot_image(&Setup::new(work), image, "")?;
-    // The kernel takes randomness from what was mixed last when the former is older than half of
-    // the time since its start (`crng_has_old_seed` in drivers/char/random.c of Linux 6.1). So every
-    // machine that is restored does, and not one repeats another's numbers: see `init.sh`.
+    // The kernel reseeds its random generator from recent entropy when the last seed is older than half of the uptime
+    // (`crng_has_old_seed` in drivers/char/random.c of Linux 6.1). After this pause every restored machine does so, and
+    // none repeats another's numbers: see `init.sh`.
     thread::sleep(Duration::from_secs_f64(ready + 2.0));
     let mut monitor = machine.monitor()?;
     let quoted = state.display().to_string().replace('\'', r"'\''");

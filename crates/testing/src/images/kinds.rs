@@ -1,24 +1,24 @@
-//! The kinds: nine by their real tools, the others from what their formats document.
+//! Kinds of non-blank images: nine made by the real tools, the others from documentation of their formats.
 
 use super::Content;
 use crate::Random;
 use std::{fs::File, path::Path, process::Command};
 
-/// Where an image comes from.
+/// Origin of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The format's own program made it.
+    /// Made by the format's own program.
     Tool(&'static str),
-    /// Its magic numbers, at their places, with the fields beside them that readers look at.
+    /// Magic numbers at their places, with adjacent fields that readers check.
     Documented,
 }
 
-/// A kind of image that is not blank.
+/// A kind of non-blank image.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What it is.
+    /// Name of the format.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Origin of the image.
     pub origin: Origin,
     make: Make,
 }
@@ -34,11 +34,11 @@ enum Make {
     Byte(u64),
 }
 
-/// The size of documented images: small, because all of each is hashed twice.
+/// Size of documented images. Small, because each is hashed twice as a whole.
 const SIZE: u64 = 3 << 20;
 
 impl Kind {
-    /// Makes it; a tool works on a file at `scratch`, which must not be there yet.
+    /// Makes an image. A tool works on a file at `scratch`, which must not exist yet.
     ///
     /// # Panics
     /// When the tool fails.
@@ -87,7 +87,7 @@ fn by_tool(program: &str, arguments: &[&str], mebibytes: u64, scratch: &Path) ->
         .output()
         .expect("start a tool");
     assert!(output.status.success(), "{program}: {output:?}");
-    // mkfs.cramfs makes the file as long as the file system.
+    // mkfs.cramfs truncates the file to the file system's length.
     file.set_len(mebibytes << 20)
         .expect("size the tool's image");
     let content = Content::of(scratch);
@@ -111,7 +111,7 @@ const fn tool(
     }
 }
 
-/// Places below zero are counted from the end.
+/// Negative places count from the end.
 const fn documented(name: &'static str, places: &'static [(i64, &'static [u8])]) -> Kind {
     Kind {
         name,
@@ -129,12 +129,12 @@ const fn byte(name: &'static str, offset: u64) -> Kind {
 }
 
 const BOOT: (i64, &[u8]) = (510, b"\x55\xaa");
-/// A partition table's first entry: Linux, from sector 2048.
+/// First entry of a partition table: Linux, from sector 2048.
 const PARTITION: (i64, &[u8]) = (446, b"\0\x20\x21\0\x83\x51\x01\x01\0\x08\0\0\0\x38\0\0");
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9\x01\0\0\0";
 const UBERBLOCK: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0\x88\x13";
 
-/// All of them; xfs and btrfs in the least their tools make, for speed.
+/// All kinds. xfs and btrfs have the minimum size of their tools, for speed.
 pub const KINDS: &[Kind] = &[
     tool("ext2", "mkfs.ext2", &["-q", "-F"], 4),
     tool("ext3", "mkfs.ext3", &["-q", "-F"], 8),

@@ -1,19 +1,19 @@
-//! Eighteen ways in which data lies on a device that is not blank.
+//! Eighteen ways in which data can lie on a non-blank device.
 
 use super::{Content, length};
 
-/// One way to change an image without making it blank.
+/// A change of an image that leaves it non-blank.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// What was done.
+    /// Description of the change.
     pub name: &'static str,
-    /// Whether the file's blocks are allocated before anything is written.
+    /// Whether the file's blocks are allocated before it is written.
     pub allocated: bool,
     change: fn(&Content) -> Content,
 }
 
 impl Variant {
-    /// The changed image.
+    /// Returns the changed image.
     #[must_use]
     pub fn apply(&self, content: &Content) -> Content {
         (self.change)(content)
@@ -43,7 +43,7 @@ pub const VARIANTS: &[Variant] = &[
     variant("only its last byte", |content| single(content, true)),
     variant("only its first byte", |content| single(content, false)),
     variant("every magic number changed in a bit", |content| {
-        // A byte that is this bit alone would become zero; it changes to another.
+        // A byte with only this bit would become zero, so it is changed otherwise.
         content.map(content.size, |at, byte| {
             Some((at, if byte == 0x10 { 0x30 } else { byte ^ 0x10 }))
         })
@@ -62,7 +62,7 @@ pub const VARIANTS: &[Variant] = &[
         change: |content| shifted(content, MIB),
     },
     variant("shifted by a byte", |content| {
-        // The last byte would fall off the end.
+        // The image is enlarged, so that its last byte is kept.
         content.map(content.size + 512, |at, byte| Some((at + 1, byte)))
     }),
     variant("shifted by a page", |content| shifted(content, 4096)),
@@ -122,7 +122,7 @@ fn half_wiped(content: &Content) -> Content {
         .take_while(|(at, _)| *at < offset + length(bytes));
     let first = bytes_of.next().unwrap_or_default().0;
     let last = bytes_of.last().map_or(first, |(at, _)| at);
-    // The half that a wipe from the front leaves; of a single byte all.
+    // The half that remains if a device is wiped from its start; a single byte remains as a whole.
     let middle = first + (last - first).div_ceil(2);
     content.map(content.size, |at, byte| {
         (at >= middle).then_some((at, byte))

@@ -1,23 +1,23 @@
-//! The disk as a power cut after any entry of a log may leave it.
+//! Possible disk contents after a power cut at any entry of a log.
 
 use super::{DISCARD, FLUSH, FUA, WriteLog};
 use crate::Random;
 use std::{fs::File, io};
 
-/// Goes through a log from its beginning and makes the disk as it may have been after each entry.
+/// Replays a log from its beginning and produces the possible disk contents after each entry.
 #[derive(Debug)]
 pub struct Replay<'a> {
     log: &'a WriteLog,
-    /// What is on the disk for certain.
+    /// Image of the durable data.
     durable: File,
-    /// The next entry.
+    /// Index of the next entry.
     next: usize,
     /// Entries that may still be lost.
     pending: Vec<usize>,
 }
 
 impl<'a> Replay<'a> {
-    /// Begins with an empty disk in `durable`, an empty file that has the disk's size.
+    /// Begins with an empty disk. `durable` must be an empty file of the disk's size.
     #[must_use]
     pub fn new(log: &'a WriteLog, durable: File) -> Self {
         Replay {
@@ -28,10 +28,10 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Goes on until `count` entries were done.
+    /// Replays entries until `count` are done.
     ///
     /// # Errors
-    /// When the log cannot be read or the image not be written.
+    /// When the log is unreadable or the image cannot be written.
     pub fn advance(&mut self, count: usize) -> io::Result<()> {
         while self.next < count.min(self.log.entries.len()) {
             let entry = &self.log.entries[self.next];
@@ -41,7 +41,7 @@ impl<'a> Replay<'a> {
                     self.log.replay(entry, &self.durable, || true)?;
                 }
             }
-            // A forced write waits here too: what it lies over must not come out on top later.
+            // A forced write is pending too, so that an earlier write to the same place does not overwrite it later.
             if entry.length > 0 {
                 self.pending.push(self.next);
             }
@@ -50,20 +50,20 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// How many writes may be lost now.
+    /// Returns the number of writes that may be lost now.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// What is on the disk for certain; the image of a cut is a copy of it and what one of
-    /// [`Replay::all`] and [`Replay::some`] adds.
+    /// Returns the image of the durable data. The disk after a power cut is a copy of it, completed by [`Replay::all`]
+    /// or [`Replay::some`].
     #[must_use]
     pub fn durable(&self) -> &File {
         &self.durable
     }
 
-    /// Adds all that was written since.
+    /// Adds all pending writes.
     ///
     /// # Errors
     /// As for [`Replay::advance`].
@@ -75,8 +75,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Adds all that was written since, but for one sector of the last write in which `find` has one: told where a
-    /// write goes and what it writes, it says how far in the sector begins. False where there is none.
+    /// Adds all pending writes except for one sector, in the last write that `find` accepts. `find` gets offset and
+    /// data of a write, and returns the sector's offset in it. Returns `false` if no write is accepted.
     ///
     /// # Errors
     /// As for [`Replay::advance`].
@@ -88,7 +88,7 @@ impl<'a> Replay<'a> {
         let mut lost = None;
         for pending in self.pending.iter().rev() {
             let entry = &self.log.entries[*pending];
-            // What was forced is whole.
+            // A forced write is complete.
             if lost.is_none() && !entry.is(FUA | DISCARD) {
                 let found = find(entry.to, &self.log.data(entry)?);
                 lost = found.map(|from| (*pending, from / self.log.sector));
@@ -103,8 +103,7 @@ impl<'a> Replay<'a> {
         Ok(lost.is_some())
     }
 
-    /// Adds a part of what was written since: of two writes one, and of ten of those one in part.
-    /// What was forced is there.
+    /// Adds about half of the pending writes, and a tenth of these only in part. Forced writes are always added.
     ///
     /// # Errors
     /// As for [`Replay::advance`].
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
     use std::{io::Write, os::unix::fs::FileExt};
 
-    /// A log of entries: flags, first sector, and the byte that each of its sectors is full of.
+    /// Builds a log. Entries have flags, first sector, and the byte that fills each of their sectors.
     fn log(entries: &[(u64, u64, &[u8])]) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().expect("make a log");
         let mut put = |words: &[u64]| {
@@ -157,7 +156,7 @@ mod tests {
         file
     }
 
-    /// The byte of each sector of a disk of eight.
+    /// Returns the byte that fills each sector of a disk with eight sectors.
     fn sectors(disk: &File) -> [u8; 8] {
         std::array::from_fn(|at| {
             let mut sector = [0; 512];
@@ -243,7 +242,7 @@ mod tests {
         };
         let of_four = |to, data: &[u8]| (to == 2048 && data[0] == 4).then_some(1024);
         assert_eq!(all_but(&of_four), (true, [0, 2, 3, 0, 4, 4, 0, 4]));
-        // What was forced is not, nor is what is on the disk already.
+        // Forced writes are never torn, nor is durable data.
         let of_three = |_: u64, data: &[u8]| (data[0] == 3).then_some(0);
         assert!(!all_but(&of_three).0);
         let of_one = |_: u64, data: &[u8]| (data[0] == 1).then_some(0);

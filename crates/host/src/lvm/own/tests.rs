@@ -3,7 +3,7 @@ use super::*;
 pub(in crate::lvm) const GROUP: &str = "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR";
 const VOLUME: &str = "M5QkWABuaPdCA341znb2YoEerhS0LwzL";
 
-/// A device as sysfs shows it, on others.
+/// Creates a device in a fake sysfs, on top of other devices.
 pub(in crate::lvm) fn device(root: &Path, name: &str, minor: u32, uuid: &str, below: &[&str]) {
     let dir = root.join(name);
     fs::create_dir_all(dir.join("slaves")).unwrap();
@@ -36,7 +36,7 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     make("vg0-thin", 13, &whole, &["vg0-tp0-tpool"]);
     make("vg0-mixed", 14, &whole, &["sda", "sdb"]);
     make("vg0-early", 15, &whole, &["path"]);
-    // A volume of the group that a tenant has as his raw disk, and what he made of it.
+    // A whole volume that a tenant uses as a raw disk, and a device that the tenant made on it.
     make("vg0-raw", 16, &whole, &["sda"]);
     make("evil-on_raw", 17, &whole, &["vg0-raw"]);
     make("other-hidden_tdata", 18, "LVM-other", &["sda"]);
@@ -66,7 +66,7 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     );
     make("vg0-forged_tdata", 27, &whole, &["sdb"]);
     make("vg0-part", 28, &whole, &["sda", "vg0-forged_tdata"]);
-    // Before LVM 2.03.06, and what a tenant can make of that.
+    // Cache volumes before LVM 2.03.06, and forged ones.
     make("vg0-fast", 29, &whole, &["sda"]);
     make("vg0-fast-_cdata", 30, &whole, &["vg0-fast"]);
     make("vg0-cached", 31, &whole, &["sda", "vg0-fast-_cdata"]);
@@ -76,7 +76,7 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     let data = format!("{whole}-cdata");
     make("evil-pool_cdata", 35, &data, &["vg0-raw"]);
     make("evil-pooled", 36, &whole, &["evil-pool_cdata"]);
-    // LVM's `error` segment in the place of a leg, and a leg whose disk has gone.
+    // LVM's `error` segment in place of a leg, and a leg whose disk is gone.
     make("vg0-m_rimage_0", 37, &whole, &["sda"]);
     make("vg0-m_rimage_1", 38, &whole, &[]);
     make("vg0-m_rimage_2", 39, &whole, &["away"]);
@@ -117,20 +117,20 @@ fn a_device_is_the_groups_if_all_below_it_is() {
             "{name}"
         );
     }
-    // With a disk missing it is not known whose another one is, and what is partly on that is not known either.
+    // If a disk is missing, the owner of another disk is unknown, and so is that of a device partly on it.
     disks.complete = false;
     for name in ["vg0-mixed", "vg0-forged_tdata", "vg0-part"] {
         let whose = disks.judge(&root.path().join(name)).unwrap();
         assert_eq!(whose, Whose::Unknown("sdb".to_owned()), "{name}");
     }
-    // A leg on the disk that is missing takes nothing from the others.
+    // A leg on the unknown disk does not affect the others.
     for name in ["vg0-strange", "vg0-half"] {
         let whose = disks.judge(&root.path().join(name)).unwrap();
         assert_eq!(whose, Whose::Own, "{name}");
     }
 }
 
-/// Of a group on the disks 8:0 and 8:2.
+/// A group on the disks 8:0 and 8:2.
 pub(in crate::lvm) fn disks() -> Disks {
     Disks {
         prefix: format!("LVM-{GROUP}"),

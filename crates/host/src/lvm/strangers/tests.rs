@@ -5,7 +5,7 @@ use crate::lvm::{
 };
 use std::{fs, os::unix::fs::symlink};
 
-/// As LVM 2.03.16 reports a thin pool whose data are a RAID, with the UUIDs shortened to what makes them differ.
+/// Report of LVM 2.03.16 about a thin pool whose data are a RAID, with shortened UUIDs.
 const REPORT: &str = r#"{"report":[{"lv":[
 {"vg_uuid":"GROUP","lv_uuid":"01","lv_name":"flexvol-1","lv_parent":"","pool_lv":"tp0"},
 {"vg_uuid":"GROUP","lv_uuid":"02","lv_name":"other","lv_parent":"","pool_lv":""},
@@ -26,7 +26,7 @@ fn group() -> Vec<PartRow> {
     rows(json.as_bytes()).unwrap()
 }
 
-/// What the kernel calls the device of one of them.
+/// Device-mapper UUID of a volume in the report.
 fn uuid(number: u32) -> String {
     format!("LVM-{GROUP}{number:032}")
 }
@@ -74,7 +74,7 @@ fn a_change_is_about_a_volume_its_thin_pool_and_their_parts() {
         "tp0_tdata_rimage_0",
         "tp0_tmeta",
     ];
-    // A volume that is to be made, one that is there, and one that gets another name.
+    // A volume to be created, an existing one, and one being renamed.
     assert_eq!(names(&about(None, Some("tp0")), &rows[1..]), all);
     assert_eq!(names(&about(Some(&first), None), &rows), all);
     let renamed = Changed {
@@ -88,7 +88,7 @@ fn a_change_is_about_a_volume_its_thin_pool_and_their_parts() {
     assert_eq!(names(&about(None, None), &[]), all[..1]);
 }
 
-/// A directory with devices as sysfs shows them; what is below one knows it as a holder.
+/// A fake sysfs. A device below another has that one as a holder.
 struct Node(tempfile::TempDir);
 
 impl Node {
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// What a change comes upon.
+    /// Names and owners of the devices that a change runs into.
     fn obstacles(&self, disks: &Disks, changed: &Changed<'_>) -> Vec<(String, Whose)> {
         let says_so = |uuid: &str, name: &str| changed.may_come_upon(disks, uuid, name);
         let found = disks.strangers(self.0.path(), says_so).unwrap();
@@ -129,8 +129,7 @@ fn a_change_comes_upon_its_own_volume_and_upon_what_that_lies_on() {
     let node = Node::new();
     let (first, other) = (uuid(1), uuid(2));
     for (name, uuid, on) in [
-        // Of a copy of the group: of nobody's concern, as are another volume of ours, another group's, and parts of
-        // those.
+        // Irrelevant: devices of a copy of the group, another volume of the driver, another group, and parts of these.
         ("copy-data", other.as_str(), "sdb"),
         ("copy-data_rimage_0", &uuid(30), "sdb"),
         ("vg0-data", "LVM-other", "sdb"),
@@ -141,7 +140,7 @@ fn a_change_comes_upon_its_own_volume_and_upon_what_that_lies_on() {
         ("vg0-flexvol--1", "LVM-other", "sdb"),
         ("evil-y", &uuid(5), "sdb"),
         ("evil-x-tpool", &format!("{}-tpool", uuid(4)), "sdb"),
-        // Another group's, and so its names in the kernel.
+        // Another group, and so in use under these names in the kernel.
         ("vg0-tp0_tmeta", "LVM-other", "sdb"),
         ("vg0-tp0-tpool", "LVM-other-tpool", "sdb"),
         ("vg0-tp0", "LVM-other", "away"),
@@ -167,7 +166,7 @@ fn a_change_comes_upon_its_own_volume_and_upon_what_that_lies_on() {
         node.obstacles(&disks, &changed),
         each(&Whose::Foreign("sdb".to_owned()))
     );
-    // Which device has another group's UUID is known all the same.
+    // A UUID of another group is certain even then.
     disks.complete = false;
     assert_eq!(
         node.obstacles(&disks, &changed),
@@ -222,7 +221,7 @@ fn what_lies_on_a_disk_that_has_gone_is_in_the_way_with_all_that_is_on_it() {
         names(&disks),
         ["vg0-flexvol--1", "vg0-tp0-tpool", "vg0-tp0_tdata"]
     );
-    // While the disk is away, they make do with the other one.
+    // While the disk is missing, the volumes work with the other one.
     disks.complete = false;
     assert_eq!(names(&disks), [""; 0]);
 }

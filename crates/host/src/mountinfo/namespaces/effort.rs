@@ -1,12 +1,12 @@
-//! Who made the work of a search.
+//! Time spent in a search, by user.
 
 use std::{collections::HashMap, fmt, fs, path::Path, time::Duration};
 
-/// The time that went into the tables of processes.
+/// Time spent on the mount tables of processes.
 #[derive(Default)]
 pub(super) struct Effort {
     users: HashMap<u32, Share>,
-    /// Of those that did not say whose they are.
+    /// Share of processes whose user is unknown.
     unknown: Share,
 }
 
@@ -14,13 +14,13 @@ pub(super) struct Effort {
 struct Share {
     time: Duration,
     tables: u64,
-    /// The process that took the longest, and how long.
+    /// The process that took the longest, and its time.
     longest: (u32, Duration),
 }
 
 impl Effort {
-    /// `process` is its directory in /proc. Whose that is would not do: it is root's where the process
-    /// wants no dumps.
+    /// Adds the time for a process' table. `process` is its directory in /proc. The directory's owner is no replacement
+    /// for `status`: it is root for processes that are not dumpable.
     pub(super) fn add(&mut self, process: &Path, time: Duration) {
         let status = fs::read_to_string(process.join("status"));
         let user = status.ok().as_deref().and_then(user);
@@ -41,13 +41,13 @@ impl Effort {
     }
 }
 
-/// The user that started the process, as the node numbers users.
+/// Returns the user id of the process, as in the node's user namespace.
 fn user(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_whitespace().next()?.parse().ok()
 }
 
-/// Who made the most of it.
+/// Shows the user who caused most of the time.
 impl fmt::Display for Effort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.users.iter().map(|(user, share)| (Some(user), share));

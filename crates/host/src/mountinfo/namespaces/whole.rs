@@ -1,4 +1,4 @@
-//! The table of a mount namespace as its own root shows it, whatever roots its processes have.
+//! The table of a mount namespace seen from its own root, independent of its processes' roots.
 
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::{
@@ -15,20 +15,20 @@ use std::{
     time::Instant,
 };
 
-/// Opens it. Whoever enters a namespace gets its topmost root (`mntns_install`, fs/namespace.c), from
-/// which every mount is seen that lies below one that is seen.
+/// Opens the table. A process that enters a namespace gets its topmost root (`mntns_install`, fs/namespace.c), from
+/// which every mount on a visible one is visible.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] at this time: the file system that is the root may ask its server first.
-/// Whoever may not enter other namespaces is refused.
+/// [`io::ErrorKind::TimedOut`] at `until`: the root's file system may wait for its server. A permission error without
+/// the privilege to enter other namespaces.
 pub(super) fn table(namespace: &Path, until: Instant) -> io::Result<File> {
     let namespace = File::open(namespace)?;
     let processes = File::open("/proc")?;
     let entered = move || -> io::Result<File> {
-        // A root is shared with the other threads before, and whoever shares one may enter nothing.
+        // Threads share a root by default, and a thread that shares its root cannot enter a mount namespace.
         unshare(CloneFlags::CLONE_FS)?;
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNS)?;
-        // Nobody there can have mounted anything on the way.
+        // Relative to the descriptor of /proc, where processes in that namespace cannot have mounted anything.
         let own = "thread-self/mountinfo";
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(openat(processes, own, flags, Mode::empty())?.into())
@@ -41,7 +41,7 @@ pub(super) fn table(namespace: &Path, until: Instant) -> io::Result<File> {
         })?;
     match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
         Ok(table) => {
-            // It has said what it had to say.
+            // The thread has sent its result.
             let _ = thread.join();
             table
         }

@@ -3,7 +3,7 @@ use std::fs::File;
 
 const MIB: u64 = 1 << 20;
 
-/// So many mebibytes long and with so many of blocks.
+/// `size` MiB long, with `blocks` MiB allocated.
 fn stat(size: u64, blocks: u64) -> Stat {
     let mut stat = fstat(File::open("/proc/self/exe").unwrap()).unwrap();
     stat.st_size = i64::try_from(size * MIB).unwrap();
@@ -53,10 +53,10 @@ fn an_image_that_grew_owns_what_it_gained() {
     let before = seen(100, 100, 100, 0);
     let grown = before.after(stat(150, 150), Bytes(150 * MIB));
     assert_eq!(mebibytes(grown.may_lack()), 0);
-    // By its length alone it gained nothing.
+    // A longer file alone has no more blocks.
     let grown = before.after(stat(150, 100), Bytes(150 * MIB));
     assert_eq!(mebibytes(grown.may_lack()), 50);
-    // Nor are blocks its own by which no length grew: they may be of the file system's map.
+    // Without growth, new blocks do not count: they may belong to the file system's map.
     let lacking = seen(100, 90, 80, 0).after(stat(100, 95), Bytes(100 * MIB));
     assert_eq!(mebibytes(lacking.may_lack()), 20);
     let lacking = seen(100, 100, 80, 0).after(stat(150, 160), Bytes(150 * MIB));
@@ -74,6 +74,6 @@ fn pools_beside_each_other_owe_what_both_do() {
     let thin = owed(0, None);
     assert_eq!(whole.and(thin), whole);
     assert_eq!(thin.and(whole), whole);
-    // Images that are not there have no maps.
+    // Without images there are no maps.
     assert_eq!(thin.and(owed(0, Some(0))), thin);
 }
