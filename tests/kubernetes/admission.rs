@@ -1,5 +1,7 @@
 //! What is refused before anything is made.
 
+pub mod controller;
+
 use crate::{
     controllers,
     lab::DISK,
@@ -18,8 +20,6 @@ use std::{
 tests! {
     POLICIES:
     "admission: inline volumes are kept to the namespaces that allow them", &[Need::Root] => inline;
-    "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
-        => volumes;
 }
 
 // Of tokens that name a node, which are there since Kubernetes 1.33.
@@ -36,92 +36,6 @@ fn as_bearer(scenario: &Scenario, token: &str, arguments: &[&str]) -> anyhow::Re
     let who = ["--insecure-skip-tls-verify=true", &token];
     let cluster = scenario.lab().cluster();
     cluster.kubectl(&[arguments, &to, &who].concat())
-}
-
-fn volumes(points: &Points) {
-    controllers::with(|scenario, _| {
-        let controller = controllers::token(scenario.lab(), "flexvol-controller", None);
-        let as_controller = |arguments: &[&str]| as_bearer(scenario, &controller, arguments);
-        let create = |volume: &Value| {
-            let file = "/var/lib/lab/volume.json";
-            fs::write(scenario.lab().cluster().file(file), volume.to_string()).unwrap();
-            as_controller(&["create", &format!("--filename={file}")])
-        };
-        let volume = |name: &str, source: Value| {
-            let mut volume = json!({
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": name, "finalizers": ["lab.example/kept"]},
-                "spec": {
-                    "capacity": {"storage": "1Gi"},
-                    "accessModes": ["ReadWriteOnce"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "claimRef": {"namespace": "default", "name": "nobodys", "uid": "none"},
-                },
-            });
-            let parts = source.as_object().unwrap().clone();
-            volume["spec"].as_object_mut().unwrap().extend(parts);
-            volume
-        };
-        // None of these drivers is served: nobody else acts on them.
-        let own = json!({"flexVolume": {"driver": "lab.example/none"}});
-        let of_another = json!({"flexVolume": {"driver": "other.example/none"}});
-        let secret = json!({"name": "any", "namespace": "kube-system"});
-        let with_secret = json!({"driver": "lab.example/none", "secretRef": secret});
-        let with_secret = json!({"flexVolume": with_secret});
-        let of_the_node = json!({"hostPath": {"path": "/"}});
-        let patch = |name: &str, patch: Value| {
-            let patch = format!("--patch={patch}");
-            as_controller(&["patch", "persistentvolume", name, "--type=merge", &patch])
-        };
-        let refused = |result: anyhow::Result<String>| {
-            let words = format!(
-                "{:#}",
-                result.expect_err("it is not the controller's to do")
-            );
-            assert!(words.contains("the controller "), "{words}");
-            points.add(1);
-        };
-
-        scenario.eventually("the policy to be in force", || {
-            let made = create(&volume("of-the-node", of_the_node.clone()));
-            if made.is_ok() {
-                forget(scenario, "of-the-node");
-            }
-            made.is_err()
-        });
-        refused(create(&volume("of-the-node", of_the_node.clone())));
-        refused(create(&volume("with-secret", with_secret)));
-        refused(create(&volume("of-another", of_another.clone())));
-
-        create(&volume("own", own)).unwrap();
-        let larger = json!({"spec": {"capacity": {"storage": "2Gi"}}});
-        patch("own", larger.clone()).unwrap();
-        for theirs in [
-            json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
-            json!({"spec": {"claimRef": null}}),
-            json!({"spec": {"claimRef": {"name": "thiefs"}}}),
-        ] {
-            refused(patch("own", theirs));
-        }
-        patch("own", json!({"metadata": {"finalizers": null}})).unwrap();
-        as_controller(&["delete", "persistentvolume", "own"]).unwrap();
-
-        for (name, source) in [("of-the-node", of_the_node), ("of-another", of_another)] {
-            scenario.apply(&[volume(name, source)]);
-            refused(patch(name, larger.clone()));
-            refused(as_controller(&["delete", "persistentvolume", name]));
-            forget(scenario, name);
-        }
-    });
-}
-
-/// Deletes a persistent volume, whatever keeps it.
-fn forget(scenario: &Scenario, name: &str) {
-    let free = r#"--patch={"metadata":{"finalizers":null}}"#;
-    let lab = scenario.lab();
-    lab.kubectl(&["patch", "persistentvolume", name, "--type=merge", free]);
-    lab.kubectl(&["delete", "persistentvolume", name, "--ignore-not-found"]);
 }
 
 fn agents(points: &Points) {

@@ -77,7 +77,7 @@ impl Story {
         let mut arguments = vec!["install", "flexvol", "--create-namespace", &chart];
         for (is_there, without) in [
             (tokens_name_nodes(), "--set=admission.agents=false"),
-            (webhooks::are_there(), "--set=admission.volumes=false"),
+            (webhooks::are_there(), "--set=admission.controller=false"),
         ] {
             arguments.extend((!is_there).then_some(without));
         }
@@ -176,7 +176,7 @@ impl Story {
         }
         if webhooks::are_there() {
             manifests.push("cluster/webhooks.yaml");
-            manifests.push("cluster/volumes.yaml");
+            manifests.push("cluster/controller-policy.yaml");
         }
         if tokens_name_nodes() {
             manifests.push("cluster/agents.yaml");

@@ -304,7 +304,7 @@ pub fn install(lab: &Lab) {
     fs::rename(plain.join(".unfinished"), plain.join("plain")).unwrap();
     let mut manifests = vec!["objects.yaml", "controller.yaml"];
     if webhooks::are_there() {
-        manifests.push("volumes.yaml");
+        manifests.push("controller-policy.yaml");
     }
     if tokens_name_nodes() {
         manifests.push("agents.yaml");

@@ -48,6 +48,7 @@ use std::process::ExitCode;
 /// the newest one.
 const TESTS: &[(&str, &[Test])] = &[
     ("1.30.0", admission::POLICIES),
+    ("1.30.0", admission::controller::TESTS),
     (controllers::TOKENS_NAME_NODES, admission::AGENTS),
     (ALL, attached::TESTS),
     (ALL, chart::TESTS),

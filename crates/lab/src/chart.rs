@@ -61,9 +61,9 @@ const PLAIN: [Plain; 9] = [
         values: &[],
     },
     Plain {
-        file: "cluster/volumes.yaml",
+        file: "cluster/controller-policy.yaml",
         heading: "Belongs to controller.yaml. Adjust the drivers.",
-        templates: &["volumes"],
+        templates: &["controller-policy"],
         values: &[],
     },
     Plain {
@@ -125,7 +125,7 @@ struct Elsewhere {
 }
 
 /// Disables the safety policies, as older releases require.
-const UNGUARDED: &str = "admission.agents=false,admission.volumes=false";
+const UNGUARDED: &str = "admission.agents=false,admission.controller=false";
 
 /// Checks of policies, webhooks and scheduler objects that only some releases support, without any choice by the user.
 const ELSEWHERE: [Elsewhere; 12] = [
@@ -137,7 +137,7 @@ const ELSEWHERE: [Elsewhere; 12] = [
             "disk.example.com",
             "flexvol-agents",
             "flexvol-webhook",
-            "flexvol-volumes",
+            "flexvol-controller-volumes",
             "flexvol-lease",
         ]),
     },
@@ -154,7 +154,7 @@ const ELSEWHERE: [Elsewhere; 12] = [
         has: Ok(&[
             "disk.example.com",
             "flexvol-webhook",
-            "flexvol-volumes",
+            "flexvol-controller-volumes",
             "flexvol-lease",
         ]),
     },
@@ -162,7 +162,7 @@ const ELSEWHERE: [Elsewhere; 12] = [
         version: "1.29.9",
         namespace: "flexvol",
         value: "admission.agents=false",
-        has: Err("admission.volumes needs Kubernetes 1.30, which is v1.29.9"),
+        has: Err("admission.controller needs Kubernetes 1.30, which is v1.29.9"),
     },
     Elsewhere {
         version: "1.29.9",
@@ -197,7 +197,7 @@ const ELSEWHERE: [Elsewhere; 12] = [
     Elsewhere {
         version: "1.29.9",
         namespace: "flexvol",
-        value: "admission.inline=true,admission.agents=false,admission.volumes=false",
+        value: "admission.inline=true,admission.agents=false,admission.controller=false",
         has: Err("admission.inline is true and needs Kubernetes 1.30, which is v1.29.9"),
     },
     Elsewhere {
@@ -227,7 +227,7 @@ impl Elsewhere {
                     "disk.example.com",
                     "flexvol-agents",
                     "flexvol-webhook",
-                    "flexvol-volumes",
+                    "flexvol-controller-volumes",
                     "flexvol-lease",
                 ];
                 let has = |name: &&str| {

@@ -64,7 +64,7 @@ prometheus.io/port: "8080"
 {{- fail (printf "admission.%s is true and needs Kubernetes %s, which is %s; say auto or false, and read in docs/operate/security.md what is not guarded then" $part $since $version) }}
 {{- end }}
 {{- /* What guards against whoever has taken a node or the controller is not left out in silence. */}}
-{{- if and $root.Values.claims (eq $wanted "auto") (not $can) (has $part (list "agents" "volumes")) }}
+{{- if and $root.Values.claims (eq $wanted "auto") (not $can) (has $part (list "agents" "controller")) }}
 {{- fail (printf "admission.%s needs Kubernetes %s, which is %s: say --set admission.%s=false to go without, and read in docs/operate/security.md what is not guarded then" $part $since $version $part) }}
 {{- end }}
 {{- if and $can (ne $wanted "false") }}true{{ end }}

@@ -1,0 +1,279 @@
+//! What the API server refuses of whoever has the controller's token.
+
+use super::as_bearer;
+use crate::{claims::claim, controllers, lab::Lab, scenario::Scenario};
+use anyhow::Result;
+use flexvol_testing::{Need, Points, tests};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+// By policies, which are there since Kubernetes 1.30.
+tests! {
+    "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
+        => volumes;
+    "admission: of claims the controller writes its finalizer and a larger size alone", &[Need::Root] => claims;
+    "admission: the controller makes NodeVolumes of its own drivers alone", &[Need::Root] => node_volumes;
+    "admission: of its webhooks the controller writes the certificate alone", &[Need::Root] => webhooks;
+}
+
+/// The rights of the controller.
+struct Controller<'a> {
+    scenario: &'a Scenario,
+    token: String,
+}
+
+impl<'a> Controller<'a> {
+    fn of(scenario: &'a Scenario) -> Self {
+        let token = controllers::token(scenario.lab(), "flexvol-controller", None);
+        Controller { scenario, token }
+    }
+
+    fn call(&self, arguments: &[&str]) -> Result<String> {
+        as_bearer(self.scenario, &self.token, arguments)
+    }
+
+    fn create(&self, object: &Value) -> Result<String> {
+        let file = "/var/lib/lab/object.json";
+        fs::write(self.lab().cluster().file(file), object.to_string()).unwrap();
+        self.call(&["create", &format!("--filename={file}")])
+    }
+
+    fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<String> {
+        let patch = format!("--patch={patch}");
+        self.call(&["patch", kind, name, "--type=merge", &patch])
+    }
+
+    fn lab(&self) -> &Lab {
+        self.scenario.lab()
+    }
+}
+
+#[track_caller]
+fn expect_refused(result: Result<String>, points: &Points) {
+    let words = format!(
+        "{:#}",
+        result.expect_err("it is not the controller's to do")
+    );
+    assert!(words.contains("the controller "), "{words}");
+    points.add(1);
+}
+
+fn volumes(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let create = |volume: &Value| controller.create(volume);
+        let volume = |name: &str, source: Value| {
+            let mut volume = json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name, "finalizers": ["lab.example/kept"]},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "claimRef": {"namespace": "default", "name": "nobodys", "uid": "none"},
+                },
+            });
+            let parts = source.as_object().unwrap().clone();
+            volume["spec"].as_object_mut().unwrap().extend(parts);
+            volume
+        };
+        // None of these drivers is served: nobody else acts on them.
+        let own = json!({"flexVolume": {"driver": "lab.example/none"}});
+        let of_another = json!({"flexVolume": {"driver": "other.example/none"}});
+        let secret = json!({"name": "any", "namespace": "kube-system"});
+        let with_secret = json!({"driver": "lab.example/none", "secretRef": secret});
+        let with_secret = json!({"flexVolume": with_secret});
+        let of_the_node = json!({"hostPath": {"path": "/"}});
+        let patch = |name: &str, patch: Value| controller.patch("persistentvolume", name, &patch);
+        let refused = |result| expect_refused(result, points);
+
+        scenario.eventually("the policy to be in force", || {
+            let made = create(&volume("of-the-node", of_the_node.clone()));
+            if made.is_ok() {
+                forget(scenario, "of-the-node");
+            }
+            made.is_err()
+        });
+        refused(create(&volume("of-the-node", of_the_node.clone())));
+        refused(create(&volume("with-secret", with_secret)));
+        refused(create(&volume("of-another", of_another.clone())));
+
+        create(&volume("own", own)).unwrap();
+        let larger = json!({"spec": {"capacity": {"storage": "2Gi"}}});
+        patch("own", larger.clone()).unwrap();
+        for theirs in [
+            json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+            json!({"spec": {"claimRef": null}}),
+            json!({"spec": {"claimRef": {"name": "thiefs"}}}),
+        ] {
+            refused(patch("own", theirs));
+        }
+        patch("own", json!({"metadata": {"finalizers": null}})).unwrap();
+        controller
+            .call(&["delete", "persistentvolume", "own"])
+            .unwrap();
+
+        for (name, source) in [("of-the-node", of_the_node), ("of-another", of_another)] {
+            scenario.apply(&[volume(name, source)]);
+            refused(patch(name, larger.clone()));
+            refused(controller.call(&["delete", "persistentvolume", name]));
+            forget(scenario, name);
+        }
+    });
+}
+
+/// Deletes a persistent volume, whatever keeps it.
+fn forget(scenario: &Scenario, name: &str) {
+    let free = r#"--patch={"metadata":{"finalizers":null}}"#;
+    let lab = scenario.lab();
+    lab.kubectl(&["patch", "persistentvolume", name, "--type=merge", free]);
+    lab.kubectl(&["delete", "persistentvolume", name, "--ignore-not-found"]);
+}
+
+fn claims(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let mut object = claim("kept", "none", 64);
+        object["metadata"]["annotations"] = json!({
+            "volume.kubernetes.io/selected-node": "node", "example.com/note": "theirs",
+        });
+        object["metadata"]["finalizers"] = json!(["lab.example/kept"]);
+        object["metadata"]["labels"] = json!({"app": "theirs"});
+        scenario.apply(&[object]);
+        let patch = |patch: Value| controller.patch("persistentvolumeclaim", "kept", &patch);
+        scenario.eventually("the policy to be in force", || {
+            patch(json!({"metadata": {"labels": {"app": "mine"}}})).is_err()
+        });
+        for theirs in [
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"},
+            ]}}),
+            json!({"metadata": {"labels": null}}),
+            json!({"metadata": {"labels": {"app": "mine"}}}),
+            json!({"metadata": {"finalizers": null}}),
+            json!({"metadata": {"finalizers": ["lab.example/kept", "lab.example/mine"]}}),
+            json!({"metadata": {"annotations": {"example.com/note": "mine"}}}),
+            json!({"metadata": {"annotations": {"example.com/note": null}}}),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "other"}}}),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}}),
+            json!({"spec": {"volumeName": "thiefs"}}),
+        ] {
+            expect_refused(patch(theirs), points);
+        }
+        let found = scenario.claim("default", "kept");
+        let theirs = found["metadata"]["finalizers"].as_array().unwrap().clone();
+        let with_own = [theirs.as_slice(), &[json!("flexvol.dev/provisioning")]].concat();
+        for own in [
+            json!({"metadata": {"finalizers": with_own}}),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}}),
+            json!({"metadata": {"finalizers": theirs}}),
+        ] {
+            patch(own).unwrap();
+        }
+        let free = r#"--patch={"metadata":{"finalizers":null}}"#;
+        let lab = scenario.lab();
+        lab.kubectl(&[
+            "patch",
+            "persistentvolumeclaim",
+            "kept",
+            "--type=merge",
+            free,
+        ]);
+        lab.kubectl(&["delete", "persistentvolumeclaim", "kept"]);
+    });
+}
+
+fn node_volumes(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let node_volume = |name: &str, driver: &str, published: bool| {
+            json!({
+                "apiVersion": "flexvol.dev/v1alpha1",
+                "kind": "NodeVolume",
+                "metadata": {"name": name},
+                "spec": {
+                    // No agent has these drivers.
+                    "driver": driver, "node": "node", "state": "Present", "size": 2, "published": published,
+                    "claim": {"namespace": "default", "name": "none", "uid": "none"},
+                },
+            })
+        };
+        let of_another = node_volume("pvc-none", "other.example/none", false);
+        scenario.eventually("the policy to be in force", || {
+            controller.create(&of_another).is_err()
+        });
+        expect_refused(controller.create(&of_another), points);
+        let of_another_claim = node_volume("pvc-other", "lab.example/none", false);
+        expect_refused(controller.create(&of_another_claim), points);
+
+        for (name, published) in [("pvc-none", false), ("pvc-before", true)] {
+            let own = node_volume(name, "lab.example/none", published);
+            controller.create(&own).unwrap();
+            let status = r#"--patch={"status":{"state":"Present","size":3}}"#;
+            let patch = [
+                "patch",
+                "nodevolume",
+                name,
+                "--type=merge",
+                "--subresource=status",
+                status,
+            ];
+            scenario.lab().kubectl(&patch);
+            let size = |size: u64| {
+                let patch = json!({"spec": {"size": size}});
+                controller.patch("nodevolume", name, &patch)
+            };
+            // There is more than was asked for, as groups of volumes have it.
+            size(2).unwrap();
+            size(5).unwrap();
+            expect_refused(size(2), points);
+            size(3).unwrap();
+            scenario.lab().kubectl(&["delete", "nodevolume", name]);
+        }
+    });
+}
+
+fn webhooks(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/cluster/webhooks.yaml");
+        scenario
+            .lab()
+            .apply_text(&fs::read_to_string(file).unwrap());
+        for kind in [
+            "mutatingwebhookconfiguration",
+            "validatingwebhookconfiguration",
+        ] {
+            let patch = |patch: &str| {
+                let patch = format!("--patch={patch}");
+                controller.call(&["patch", kind, "flexvol", "--type=json", &patch])
+            };
+            let secrets =
+                r#"[{"op":"replace","path":"/webhooks/0/rules/0/resources","value":["secrets"]}]"#;
+            scenario.eventually("the policy to be in force", || patch(secrets).is_err());
+            for theirs in [
+                secrets,
+                r#"[{"op":"replace","path":"/webhooks/0/clientConfig","value":{"url":"https://thief.example/"}}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/clientConfig/service/name","value":"thief"}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Fail"}]"#,
+                r#"[{"op":"remove","path":"/webhooks/0/namespaceSelector"}]"#,
+                r#"[{"op":"remove","path":"/webhooks/0/matchConditions"}]"#,
+                r#"[{"op":"remove","path":"/webhooks/0"}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/name","value":"thief.flexvol.dev"}]"#,
+            ] {
+                expect_refused(patch(theirs), points);
+            }
+            patch(r#"[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":""}]"#)
+                .unwrap();
+            scenario.lab().kubectl(&["delete", kind, "flexvol"]);
+        }
+        let service = [
+            "delete",
+            "service",
+            "flexvol-webhook",
+            "--namespace=flexvol",
+        ];
+        scenario.lab().kubectl(&service);
+    });
+}
