@@ -1,4 +1,4 @@
-//! Our own objects: what is ordered of a node, and what a node can do. Their schemas are in
+//! Our custom resources: requests to a node, and a node's report of itself. Their schemas are in
 //! `deploy/cluster/objects.yaml`.
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ pub struct VolumeError {
 }
 
 impl VolumeError {
-    /// A word that this version does not know is a reason to try again.
+    /// Returns the class. An unknown one, of a newer version, counts as retryable.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         ErrorClass::from_word(&self.class).unwrap_or(ErrorClass::Retryable)
@@ -179,7 +179,7 @@ pub struct DriverReport {
     /// Kubelet has to grow the file system after the storage.
     #[serde(default)]
     pub node_expansion_required: bool,
-    /// It has no callout `capacity`. Of one that has, a class without a capacity is one of which nothing is known.
+    /// Whether it has no callout `capacity`. If it has one, a class that `capacities` lacks is unknown.
     #[serde(default)]
     pub capacity_unsupported: bool,
 }
