@@ -68,7 +68,7 @@ impl NodeVolumeSpec {
     }
 }
 
-/// A claim, and not another of the same name.
+/// Reference to a claim by UID, so that a later claim of the same name is another one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ClaimReference {
     /// Its namespace.
@@ -139,7 +139,7 @@ impl VolumeError {
     }
 }
 
-/// What a node's agent says of its node; it has the node's name.
+/// An agent's report of its node. Its name is the node's.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageNode {
@@ -149,12 +149,12 @@ pub struct StorageNode {
     pub kind: String,
     /// Its name is the node's.
     pub metadata: ObjectMeta,
-    /// What is there.
+    /// The agent's report.
     #[serde(default)]
     pub status: StorageNodeStatus,
 }
 
-/// What is there on a node.
+/// An agent's report of its node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageNodeStatus {
@@ -167,12 +167,12 @@ pub struct StorageNodeStatus {
     /// How long the agent lets a driver take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
-    /// When the agent last said so, RFC 3339.
+    /// The time of the last heartbeat, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<String>,
 }
 
-/// What a driver says of itself.
+/// Properties of a driver.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
