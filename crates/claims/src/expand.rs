@@ -137,8 +137,7 @@ fn unreached(claim: &Claim, step: Step) -> Step {
     }
 }
 
-/// The step while kubelet grows the file system. It does so without the agent, but not on a node that Kubernetes
-/// misses.
+/// The step while kubelet grows the file system. Kubelet needs no agent for that, but its node must not be `lost`.
 fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
     if claim.resize_failure.is_some() {
         return Step::ClearResizeFailure;

@@ -27,8 +27,7 @@ pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 const TOO_LARGE: &str = "the claim is too large to be understood, so it and its volume are left as they are; take finalizers and conditions from it";
 
-/// One write to the API server, or none. Every write is conditioned on the observed resource version, and may be
-/// repeated.
+/// One write to the API server, or none. It is conditioned on the observed resource version, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Does nothing until something changes.
@@ -61,7 +60,7 @@ pub enum Step {
     MarkPublished,
     /// Removes our finalizer from the claim.
     RemoveClaimFinalizer,
-    /// Asks the scheduler for another node: the selected one lacks capacity, or is gone.
+    /// Asks the scheduler for another node: the selected one cannot have the volume, or is gone.
     Reschedule,
     /// Requests in the NodeVolume that the storage be deleted.
     RequestDeletion,

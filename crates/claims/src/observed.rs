@@ -23,15 +23,15 @@ pub struct Observed {
     pub late: Option<String>,
 }
 
-/// A node that is unavailable: it sent no heartbeat for too long, or the scheduler selected it and it lacks capacity.
+/// A node that is unavailable: it sent no heartbeat for too long, or was selected and cannot have the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnavailableNode {
     /// The node's name.
     pub node: String,
     /// The message: which node, since when, and what to do.
     pub why: String,
-    /// Whether another node is to be selected if nothing was ordered yet: Kubernetes misses the node too, or it lacks
-    /// capacity.
+    /// Whether another node is to be selected if nothing was ordered yet: Kubernetes misses the node too, or the
+    /// node cannot have the volume.
     pub lost: bool,
     /// Whether Kubernetes has removed the node, as it does if the machine is gone.
     pub removed: bool,
@@ -220,8 +220,7 @@ pub struct NodeVolume {
     pub size: Bytes,
     /// The largest size that was ever requested.
     pub max_requested_size: Bytes,
-    /// Whether it was ordered with other parameters than the claim's class has now. Classes can be deleted and
-    /// recreated.
+    /// Whether it was ordered with other parameters than those of the claim's class, which may have been recreated.
     pub outdated: bool,
     /// Progress of its persistent volume.
     pub published: Published,

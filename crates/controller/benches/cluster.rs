@@ -1,6 +1,5 @@
 //! Measures the costs of claims and volumes. Fills a double of the API server with as many as requested, starts the
-//! controller, lets some of them grow, and prints the costs. Then repeats it with the largest claims that tenants can
-//! create.
+//! controller, lets some of them grow, and prints the costs. Repeats it with the largest claims that tenants may make.
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
 use anyhow::{Context, Result, ensure};

@@ -256,8 +256,8 @@ fn print(text: &str) -> Result<()> {
     output.write_all(text.as_bytes()).context("print")
 }
 
-/// Fails if `mounts` is this process's own mount namespace, unless this process is the host's process 1.
-/// Without `hostPID`, process 1 is the pod's own, and volumes that a driver mounts there are invisible to the node.
+/// Fails if `mounts` is this process's own mount namespace, unless this process is process 1. Without `hostPID`,
+/// process 1 is one of the pod's, and volumes that a driver mounts in its namespace are invisible to the node.
 fn check_namespace(mounts: Option<&Path>) -> Result<()> {
     let Some(mounts) = mounts else { return Ok(()) };
     let there = fs::metadata(mounts).with_context(|| format!("find {}", mounts.display()))?;

@@ -263,7 +263,7 @@ impl World {
         // Growth is independent of creation and deletion.
         let grows = claim.is_bound() && !claim.deleting && self.volume.is_some();
         let is_plain = !self.setting.expander && !self.setting.node_expansion_required;
-        // Lowered requests are explored only without a scheduler. Growth does not depend on it.
+        // Lowered requests with a stale cache are explored without late binding, on which growth does not depend.
         let lowers = self.setting.lowers && !self.setting.late_binding;
         let is_calm = self.setting.is_calm() && !lowers;
         let known = self.cached.is_some() || self.late.is_some() || self.away.is_some() || is_calm;

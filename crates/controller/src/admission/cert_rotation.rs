@@ -45,7 +45,7 @@ const CONFIGURATION: &str = "flexvol";
 /// API server cannot call the webhooks.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Interval while there is no certificate, or an expired one.
+/// Interval while there is no certificate, or its renewal is due.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Maximum pause while there is no secret. An upgrade that recreates the secret waits for replicas to be ready.

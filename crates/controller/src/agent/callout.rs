@@ -134,7 +134,7 @@ mod tests {
         );
         let grow = Callout::Expand { new: 3, old: 2 };
         assert_eq!(next_callout(&wanted(3), &answer(present, Some(2))), grow);
-        // It reports no sizes: the growth of the file system shows the size.
+        // The driver reports no sizes: the growth of the file system has to grow the storage.
         assert_eq!(
             next_callout(&wanted(3), &answer(present, None)),
             Callout::Nothing

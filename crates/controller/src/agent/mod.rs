@@ -256,7 +256,7 @@ impl Agent {
                 );
                 match (&callout, &capabilities) {
                     (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {
-                        // An unpublished volume has no file system whose growth could grow it.
+                        // An unpublished volume is not mounted, so no growth of its file system can grow it.
                         let nobody_else =
                             !capabilities.requires_fs_resize || !node_volume.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)

@@ -16,8 +16,9 @@ const ATTEMPTS: usize = 5;
 /// during the call, a success is written all the same, because only this agent knows what the driver made. The
 /// observed generation marks it as an answer to the former request.
 ///
-/// # Errors When the write fails; a conflict, when the NodeVolume was replaced or the call failed, so that a retry
-/// starts from the new state.
+/// # Errors
+/// When the write fails; a conflict, when the NodeVolume was replaced or the call failed, so that a retry starts from
+/// the new state.
 pub(super) async fn record(
     node_volumes: &Api<NodeVolume>,
     read: &NodeVolume,

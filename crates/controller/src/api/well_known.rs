@@ -79,8 +79,7 @@ pub fn hostname(labels: Option<&BTreeMap<String, String>>) -> Option<&str> {
     labels?.get(HOSTNAME).map(String::as_str)
 }
 
-/// Whether an object may have this name (`IsDNS1123Subdomain` in apimachinery). Keeps untrusted text out of the paths
-/// of requests.
+/// Whether an object may have this name (`IsDNS1123Subdomain` in apimachinery). Untrusted names must not become paths.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -28,8 +28,7 @@ pub(crate) struct ClaimSummary {
     phase: Option<String>,
     node: Option<String>,
     request: Bytes,
-    /// Compared because it changes below the request when kubelet finishes a growth that a larger request has
-    /// overtaken.
+    /// It may change and stay below the request: kubelet finishes a growth that a larger request has overtaken.
     capacity: Bytes,
     file_system_resize_pending: bool,
     /// Compared because Kubernetes' own expander may remove it although the storage still fails to grow.

@@ -1,5 +1,4 @@
-//! Client middleware: rate limit, timeouts, fence and metrics of requests, and pruning of responses to the needed
-//! fields.
+//! Client middleware: rate limit, timeouts, fence and metrics of requests, and pruning of responses.
 
 use super::{
     failpoint::Cut,

@@ -2,8 +2,7 @@
 //!
 //! An API server with priority and fairness (`pkg/util/flowcontrol` of k8s.io/apiserver, by default since Kubernetes
 //! 1.20) queues flows fairly and tells refused requests how long to wait, better than a client could. Its responses
-//! name the FlowSchema. If a response names none, a limit on our side keeps the controller from crowding out other
-//! clients.
+//! name the FlowSchema. If a response names none, a limit on our side protects other clients.
 
 use http::{Response, StatusCode, header};
 use std::{

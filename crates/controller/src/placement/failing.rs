@@ -1,7 +1,6 @@
 //! Failures of drivers, and the tenants that they concern.
 //!
-//! A claim's own request may be what makes a driver fail. So the failures of one tenant do not exclude a node for
-//! others.
+//! A claim's own request may make a driver fail. So the failures of one tenant do not exclude a node for others.
 
 use super::capacity_backoff::CapacityBackoff;
 use flexvol_sdk::{Bytes, ErrorClass};

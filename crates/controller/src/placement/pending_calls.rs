@@ -1,7 +1,7 @@
 //! Open NodeVolumes: nodes' drivers that hang, or whose calls lead to nothing.
 //!
-//! A broken or malicious agent may answer anything. For a volume that is not there yet, its answers prove only that the
-//! agent runs.
+//! A broken or malicious agent may answer anything. While a volume is unmade, an answer proves only that the agent
+//! runs.
 
 #[cfg(test)]
 mod tests;
@@ -249,7 +249,7 @@ impl Open {
         self.since.is_some() && self.is_stalled(done, LONG)
     }
 
-    /// Whether it has passed the deadline. Time counts from the last finished one, if it may have waited for its turn.
+    /// Whether it has passed the deadline. If it was never answered, it may have waited for its turn behind `done`.
     fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
         let turn = done.filter(|_| self.since.is_some());
         let begun = self

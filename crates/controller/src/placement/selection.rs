@@ -139,7 +139,8 @@ impl Nodes {
     /// one with the most capacity is best. Nodes of unknown capacity rank lower, and nodes that failed at others'
     /// volumes or whose driver hangs rank lowest. Equal nodes take turns.
     ///
-    /// # Errors When no node fits.
+    /// # Errors
+    /// When no node fits.
     pub fn with_room(
         &self,
         driver: &str,

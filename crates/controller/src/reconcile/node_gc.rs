@@ -42,8 +42,7 @@ pub(crate) async fn run(client: &Client, nodes: &Nodes, index: &Index) {
     }
 }
 
-/// Deletes a StorageNode with this last heartbeat, if its node is gone or the heartbeat is long ago. Returns whether it
-/// did.
+/// Deletes a StorageNode with this last heartbeat if its node is gone or the heartbeat is old. Returns whether it did.
 async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) -> Result<bool> {
     let live: Api<Node> = Api::all(client.clone());
     let is_there = live.get_opt(node).await.context("read the node")?.is_some();

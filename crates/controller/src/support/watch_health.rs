@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// A watch that began longer ago is lost. Longer than a watch and all retries between two.
 const LOST: Duration = Duration::from_secs(1200);
 
-/// The API server counts as reachable if it answered in this period: a leader sends requests all the time, and an agent
-/// each minute.
+/// The API server is reachable if it answered in this period. A leader sends requests all the time, an agent each
+/// minute.
 const LATELY: Duration = Duration::from_secs(180);
 
 /// Start times of the last watches of this process.

@@ -56,7 +56,7 @@ impl World {
         if let (Some(volume), true) = (&next.volume, self.volume.is_none())
             && next.storage[volume.node].is_none()
             && (volume.node != 0 || !is_removed)
-            // By a late leader, for a claim that wants no volume any more. It will be released.
+            // Except by a late leader for a claim that wants no volume any more: the volume will be released.
             && next
                 .claim
                 .as_ref()
@@ -77,8 +77,7 @@ impl World {
         if ordered.is_some_and(|size| size > next.most()) {
             return Err("more is asked of a node than the class allows".to_owned());
         }
-        // After a NodeVolume was removed by force, it is unknown what a late leader missed, and what a former claim
-        // had.
+        // After a forced removal of a NodeVolume, it is unknown what a late leader missed and a former claim had.
         let is_new = self.node_volume.is_none() && self.late.is_none() && !self.handed_on;
         if let Some(node_volume) = next.node_volume.as_ref().filter(wanted).filter(|_| is_new)
             && next.storage[node_volume.node].is_some_and(|size| node_volume.size < size)
@@ -252,7 +251,7 @@ impl World {
             && said > Some(self.most())
             && matches!(decide(&self.observe()), Step::Blocked(_))
         {
-            // The capacity is actual, or written by Kubernetes' expander, and an event reports the rest.
+            // The capacity is actual, or was written by Kubernetes' expander. The administrator is told.
             return Ok(());
         }
         let stored = self.storage.iter().flatten().count();
@@ -262,7 +261,7 @@ impl World {
                 if claim.capacity < claim.request && !is_refused {
                     return wrong("the claim has not grown");
                 }
-                // Quota counts the request, if that is forbidden by the class.
+                // If the class forbids the request, quota counts the request.
                 if !claim.deleting && !is_refused && claim.capacity < self.measured() {
                     return wrong("more is had than is counted");
                 }
@@ -277,7 +276,7 @@ impl World {
                 }
             }
             Some(claim) if self.is_spoiled() => {
-                // The rest is checked when it is deleted.
+                // Such a claim may stay incomplete, but a deleted one has to go.
                 if claim.deleting {
                     return wrong("a claim cannot go");
                 }

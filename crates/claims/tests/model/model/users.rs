@@ -44,13 +44,12 @@ impl World {
                     claim.capacity = SMALL;
                 }),
                 Some(true) if claim.phase == Phase::Bound && self.volume.is_some() => {
-                    // Kubelet starts no pod with a claim that is being deleted, and a running pod may have written
-                    // before.
+                    // Kubelet starts no pod with a claim that is being deleted. A running pod may have written before.
                     if !claim.deleting {
                         add("a pod writes", &|world| world.data = true);
                     }
                     if self.setting.tenant.is_some() {
-                        // Growth is explored without tenants.
+                        // Growth is explored in settings without a tenant.
                     } else if claim.request < BIG {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
@@ -97,8 +96,8 @@ impl World {
                 world.data_saved = world.data && !released;
             });
         }
-        // Otherwise storage would be orphaned, and an author who drops the claim at the same moment could have it
-        // deleted under the volume of a late leader.
+        // This orphans storage. A tenant who deletes the claim at the same moment could have it deleted under the
+        // volume of a late leader, so it is not explored.
         let by_force = by_force && self.setting.tenant != Some(Tenant::Chooses);
         if self.node_volume.is_some() && by_force {
             add(

@@ -14,8 +14,8 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// Maximum number of writes before the diff is computed again: `AT_ONCE`, or this part of all capacities if they are
-/// many, so that all of them are corrected in minutes.
+/// Maximum number of writes before the diff is computed again: `AT_ONCE`, or one in `PART` of all capacities if that
+/// is more, so that all of them are corrected in minutes.
 const AT_ONCE: usize = 50;
 const PART: usize = 50;
 
@@ -66,7 +66,7 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
     }
 }
 
-/// Returns the necessary writes. Labels are immutable, so an object with another label is deleted before it is created
+/// Returns the necessary writes. `nodeTopology` is immutable, so an object with another label is deleted and then created
 /// again. An object with another owner is updated in place, so that pods can be scheduled all the while.
 pub fn changes<'a>(
     wanted: &'a WantedCapacities,

@@ -11,8 +11,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Minimum interval between reconciliations of volumes without a node because nodes offer more.
 const OFFERS: Duration = Duration::from_secs(60);
 
-/// Enqueues the volumes of nodes that fall silent or make no progress, and volumes that fitted no node once nodes offer
-/// more.
+/// Enqueues volumes whose nodes fall silent or make no progress, and volumes without a node once nodes offer more.
 pub(super) async fn watch_nodes(context: &Context) {
     let mut looked: Option<Instant> = None;
     loop {

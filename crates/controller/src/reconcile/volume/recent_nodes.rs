@@ -37,8 +37,7 @@ pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<St
     Ok(found.hostname(name).map_err(|Unfit(why)| why))
 }
 
-/// Recently read nodes. Claims that come together ask for the same node. Before a volume is created, the node is read
-/// again.
+/// Recently read nodes, for claims that come together. Before a volume is created, its node is read again.
 #[derive(Debug, Default)]
 pub(super) struct RecentNodes(Mutex<HashMap<String, Arc<Recent>>>);
 

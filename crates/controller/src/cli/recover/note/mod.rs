@@ -26,8 +26,8 @@ use std::{collections::BTreeMap, fmt};
 pub(super) struct Note {
     /// Version of the format. Unknown versions are rejected.
     version: Version,
-    /// UID of the claim's namespace: a later one of its name may be another tenant's. Earlier versions did not write
-    /// it.
+    /// UID of the claim's namespace: a later one of its name may be another tenant's. Missing in notes of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace_uid: Option<String>,
     /// UID of the claim that is deleted.
