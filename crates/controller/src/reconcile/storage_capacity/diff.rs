@@ -66,7 +66,7 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
     }
 }
 
-/// Returns the necessary writes. `nodeTopology` is immutable, so an object with another label is deleted and then created
+/// Returns the necessary writes. `nodeTopology` is immutable: an object with another label is deleted and created
 /// again. An object with another owner is updated in place, so that pods can be scheduled all the while.
 pub fn changes<'a>(
     wanted: &'a WantedCapacities,
