@@ -1,10 +1,11 @@
-//! Which steps may be decided from what watches have told of a persistent volume and its NodeVolume.
+//! Which steps may be decided from cached persistent volumes and NodeVolumes.
 
 use super::{Answer, Observed, Step, StorageState};
 
-/// Whether a step may be decided while only the claim was read, and the rest is what watches have told, which may be
-/// behind: the step is refused if its own object has changed, and does no harm if another one has. It is a step of a
-/// life as it usually goes.
+/// Whether a step may be decided from a live read of the claim and cached, possibly stale, other objects.
+///
+/// These are the steps of a volume's ordinary life. The API server refuses such a step if the object that it writes has
+/// changed, and the step does no harm if another object has.
 #[must_use]
 pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
     match (&observed.volume, &observed.node_volume) {
@@ -14,7 +15,7 @@ pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
         ),
         (None, Some(node_volume)) => match step {
             Step::MarkPublishing | Step::CreatePersistentVolume => true,
-            // Its volume has just been let go of.
+            // The finalizer of its volume has just been removed.
             Step::DeleteNodeVolume => {
                 (node_volume.desired, node_volume.answer) == (StorageState::Absent, Answer::Absent)
             }

@@ -1,16 +1,16 @@
-//! From a released persistent volume to nothing.
+//! Deletion: from a released persistent volume to nothing.
 
 use super::{
     Answer, Observed, Published, Reclaim, Step, StorageState, Volume, provision::wait_for_deletion,
 };
 
-/// The step if the volume has to go.
+/// Returns the next step if the volume has to be deleted.
 pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step> {
     if observed.is_claimed() || !(volume.released || volume.deleting) {
         return None;
     }
     match (volume.reclaim, &observed.node_volume) {
-        // People look after it.
+        // The administrator looks after the volume.
         (Reclaim::Retain, _) if !volume.deleting => None,
         (Reclaim::Retain, Some(_)) => Some(Step::DeleteNodeVolume),
         (Reclaim::Retain, None) => Some(if volume.has_finalizer {
@@ -18,7 +18,7 @@ pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step
         } else {
             Step::NoOp
         }),
-        // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
+        // Only the node can confirm that the storage is gone, and it had before the finalizer was removed.
         (Reclaim::Delete, None) if volume.has_finalizer => Some(Step::RecreateNodeVolume {
             state: StorageState::Absent,
             size: volume.capacity,
@@ -43,14 +43,14 @@ pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step
     }
 }
 
-/// The NodeVolume is of another node than the volume: what may be there is nobody's, and the volume's own is ordered
-/// anew when it has gone.
+/// The step for a NodeVolume of another node than the volume's. Storage on that other node belongs to no volume, so it
+/// is deleted. Then the NodeVolume is recreated for the volume's own node.
 pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
     let node_volume = observed.node_volume.as_ref();
     let node_volume = node_volume.filter(|node_volume| volume.is_elsewhere(node_volume))?;
     let is_removed = observed.away().is_some_and(|away| away.removed);
     Some(match (node_volume.desired, node_volume.answer) {
-        // Somebody has edited one of both.
+        // Someone has edited the persistent volume or the NodeVolume.
         _ if node_volume.published == Published::Seen => Step::Blocked(format!(
             "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
             volume.node.as_deref().unwrap_or_default(),

@@ -1,16 +1,17 @@
-//! From an edited claim to a bigger volume.
+//! Expansion: from an edited claim to a larger volume.
 //!
-//! Four sizes are compared: what the claim asks, what the persistent volume says, what the claim's
-//! status says, and what the storage was measured to have. Kubernetes' own expander, where it runs,
-//! raises the second at once, and believes that nothing is left to do but on the node. So the rule
-//! never concludes from the second that the storage has grown, and lowers it where it has not, and less
-//! is asked since: kubelet would try to reach it for ever.
+//! Four sizes are compared: the claim's request, the persistent volume's capacity, the capacity in the claim's
+//! status, and the measured size of the storage. Where Kubernetes' own expander runs, it raises the persistent
+//! volume's capacity at once, as if only the node had to act. So that capacity never proves that the storage has
+//! grown. It is lowered where the storage has not grown and less is requested since, because kubelet would try to
+//! reach it for ever.
 //!
-//! And a node is believed no more than rounding explains: quota counts what a claim says, on all nodes.
+//! A node's report is believed only as far as rounding explains it: quota counts the capacities of claims on all
+//! nodes.
 //!
-//! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
-//! more. What kubelet cannot grow is for kubelet to say. Where the node's agent has grown a mounted volume's file
-//! system, nothing is left for kubelet, and it is not asked.
+//! The reason why storage does not grow stays in the claim's status until it has grown, or no growth is requested.
+//! Failures of kubelet's own growth are for kubelet to report. Where the agent has grown the file system of a mounted
+//! volume, kubelet is not asked.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -29,7 +30,7 @@ pub(super) fn next(observed: &Observed, volume: &Volume) -> Step {
         .as_ref()
         .and_then(NodeVolume::implausible_size);
     match implausible_size.filter(|_| is_bound && step == Step::NoOp) {
-        // Drivers have smallest sizes, so it may stay so for good.
+        // Drivers have minimum sizes, so this may be permanent.
         Some(why) => Step::RecordEvent(why),
         None => step,
     }
@@ -56,34 +57,34 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     };
     let reached =
         reached.map(|said| believed(said, node_volume.size, node_volume.max_requested_size));
-    // The newest request wins, also one that was lowered because the former could not be had.
-    // What is reached stays, and nothing else is asked for.
+    // The newest request wins, also a lowered one after an impossible one.
+    // An actual size that is reached stays, and nothing else is requested.
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
     let ordered = node_volume.size.max(least);
     if claim.may_expand() && ordered != target.max(least) {
         return match &claim.beyond {
-            // Of what tells no sizes the claim knows best what it has.
+            // If the driver reports no sizes, the capacity in the claim's status is the best that is known.
             Some(_) if target > ordered && reached.is_none() && !asks(claim) => {
                 unreached(claim, Step::NoOp)
             }
-            // Also where Kubernetes' own expander has said that the claim has it.
+            // This holds also if Kubernetes' own expander has written that the claim has the size.
             Some(why) if target > ordered => unreached(claim, Step::Blocked(why.clone())),
             _ => Step::RequestSize(target),
         };
     }
-    // What counts instead of it was ordered, and is had when the node has answered that.
+    // The size that counts instead is the ordered one. It is reached when the node has answered for this generation.
     if asks(claim) && !node_volume.answered && node_volume.implausible_size().is_some() {
         return unreached(claim, waiting(observed, node_volume));
     }
     let size = match reached {
-        // What was measured is had, also what a former, larger request has reached, and quota counts it: the larger
-        // one of request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). What
-        // was only said of it, by Kubernetes' own expander, is not, and would be counted for ever.
+        // A measured size is actual, even if a former, larger request reached it, and quota counts it: the larger of
+        // request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). A size that only
+        // Kubernetes' own expander wrote is not actual, and would be counted for ever.
         Some(reached) if reached > claim.capacity && reached >= claim.request => reached,
         _ if !asks(claim) => return unreached(claim, Step::NoOp),
-        // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
-        // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
+        // The driver does not report its size, so only the growth of the file system can show it. Kubelet checks that
+        // if the volume's capacity exceeds the claim's. Kubernetes' own expander, where it runs, has raised it already.
         None if node_volume.problem.is_none() && node_volume.node_expansion_required => {
             claim.request
         }
@@ -102,8 +103,8 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     }
 }
 
-/// The volume outlived its claim. What that asked for and did not get nobody asks for any more: Kubernetes
-/// would tell the next claim that it has it. What was measured, however long ago, is had: nothing shrinks.
+/// The step for a volume that outlived its claim. A size that the claim requested and did not get is dropped, because
+/// Kubernetes would report it to the next claim as its own. A measured size, however old, is actual: nothing shrinks.
 fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
         Answer::Present(Some(reached)) if node_volume.desired == StorageState::Present => {
@@ -123,7 +124,7 @@ fn asks(claim: &Claim) -> bool {
     claim.request > claim.capacity
 }
 
-/// The storage has not what is asked, if anything is: what `step` says of it, the claim has to say too.
+/// Copies the outcome of `step` into the claim's status while the storage lacks the requested size, if any.
 fn unreached(claim: &Claim, step: Step) -> Step {
     match step {
         Step::Blocked(why) if asks(claim) && claim.resize_failure.as_ref() != Some(&why) => {
@@ -136,7 +137,7 @@ fn unreached(claim: &Claim, step: Step) -> Step {
     }
 }
 
-/// It acts also where the agent is silent, but not where Kubernetes misses the node.
+/// The step while kubelet grows the file system. Kubelet needs no agent for that, but its node must not be `lost`.
 fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
     if claim.resize_failure.is_some() {
         return Step::ClearResizeFailure;

@@ -1,10 +1,10 @@
-//! What to do next for one volume: a pure function from what was observed to one step.
+//! Decides the next step for one volume: a pure function from observed state to one step.
 //!
-//! A plan of several steps would be stale after its first, because users, Kubernetes' own
-//! controllers, kubelet and another leader change the same objects. With one step at a time, each
-//! made only if the objects are still as observed, going on after a crash is the same as going on.
+//! Users, Kubernetes' own controllers, kubelet and another leader change the same objects, so a plan of several steps
+//! would be stale after its first. Each step is conditioned on the observed resource versions, and the next step is
+//! decided anew. Recovery after a crash is therefore the ordinary path.
 //!
-//! It is a crate of its own because it is pure, and its model, which computes for a minute, is optimised with it.
+//! The crate is separate because it is pure, and so that its model, which runs for a minute, can be optimised with it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -22,70 +22,69 @@ pub use observed::{
 
 use flexvol_sdk::Bytes;
 
-/// On a persistent volume: who made it (`pkg/controller/volume/persistentvolume/util`).
+/// Annotation of a persistent volume that names its provisioner (`pkg/controller/volume/persistentvolume/util`).
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 const TOO_LARGE: &str = "the claim is too large to be understood, so it and its volume are left as they are; take finalizers and conditions from it";
 
-/// One write to the API server, or none. Every step is made with the resource version that was
-/// observed as its condition, and may be repeated.
+/// One write to the API server, or none. It is conditioned on the observed resource version, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Nothing, until something changes.
+    /// Does nothing until something changes.
     NoOp,
-    /// Nothing, until something changes; an event tells of it.
+    /// Records an event, and does nothing else until something changes.
     RecordEvent(String),
-    /// Nothing, but an event says why the claim cannot have what it asks for.
+    /// Does nothing, and records an event that says why the claim cannot have what it requests.
     Refuse(String),
-    /// Nothing, but an event says what hinders, to whoever looks after the volume.
+    /// Does nothing, and records an event that tells the administrator what blocks progress.
     Blocked(String),
-    /// Puts our finalizer on the claim, so that it cannot go while storage is made for it.
+    /// Adds our finalizer to the claim, so that the claim cannot go while its storage is made.
     AddClaimFinalizer,
-    /// Makes the NodeVolume, for storage on the node that is named, or else on one with room.
+    /// Creates the NodeVolume for the given node, or else for any node with enough capacity.
     CreateNodeVolume {
         /// The node that the scheduler chose.
         node: Option<String>,
     },
-    /// Makes the NodeVolume anew, of what the volume says of its storage.
+    /// Recreates a lost NodeVolume from what the persistent volume says of its storage.
     RecreateNodeVolume {
-        /// Whether the storage shall be there.
+        /// The desired state of the storage.
         state: StorageState,
-        /// What it has, as far as that is known, and no more than its class allows.
+        /// The size of the storage as far as it is known, and no more than the storage class allows.
         size: Bytes,
     },
     /// Creates the persistent volume.
     CreatePersistentVolume,
-    /// Notes in the NodeVolume that a persistent volume is about to be made.
+    /// Records in the NodeVolume that a persistent volume is about to be created.
     MarkPublishing,
-    /// Notes in the NodeVolume that a persistent volume was there.
+    /// Records in the NodeVolume that a persistent volume was seen.
     MarkPublished,
-    /// Takes our finalizer from the claim.
+    /// Removes our finalizer from the claim.
     RemoveClaimFinalizer,
-    /// Asks the scheduler for another node: the chosen one has no room, or is gone.
+    /// Asks the scheduler for another node: the selected one cannot have the volume, or is gone.
     Reschedule,
-    /// Asks in the NodeVolume that the storage be deleted.
+    /// Requests in the NodeVolume that the storage be deleted.
     RequestDeletion,
     /// Deletes the NodeVolume.
     DeleteNodeVolume,
     /// Deletes the persistent volume.
     DeletePersistentVolume,
-    /// Takes our finalizer from the persistent volume.
+    /// Removes our finalizer from the persistent volume.
     RemovePersistentVolumeFinalizer,
-    /// Asks in the NodeVolume for another size; what the storage has is never taken from it.
+    /// Requests another size in the NodeVolume. Storage never shrinks below its actual size.
     RequestSize(Bytes),
-    /// Writes into the persistent volume the size that its storage was measured to have reached.
+    /// Sets the persistent volume's capacity to the measured size of its storage.
     SetPersistentVolumeCapacity(Bytes),
-    /// Writes into the claim's status the size that it has: nothing on a node has to do anything more for it.
+    /// Sets the capacity in the claim's status. Nothing on the node has to grow any more for this size.
     SetClaimCapacity(Bytes),
-    /// Writes the condition `FileSystemResizePending` into the claim's status, so that kubelet grows the file system.
+    /// Sets the condition `FileSystemResizePending` in the claim's status, so that kubelet grows the file system.
     SetFileSystemResizePending(Bytes),
-    /// Writes into the claim's status why its storage does not grow.
+    /// Sets the condition in the claim's status that says why its storage does not grow.
     SetResizeFailure(String),
-    /// Takes that from the claim's status: the storage has grown, or nothing is asked any more.
+    /// Removes that condition: the storage has grown, or the claim requests no growth any more.
     ClearResizeFailure,
 }
 
-/// The next step.
+/// Returns the next step.
 #[must_use]
 pub fn decide(observed: &Observed) -> Step {
     if observed
@@ -116,8 +115,8 @@ pub fn decide(observed: &Observed) -> Step {
     }
 }
 
-/// The NodeVolume is of a driver that is not served here: of another controller, or of a former configuration of
-/// this one. Nobody here can tell what became of its storage.
+/// The step for a NodeVolume whose driver this controller does not serve: another controller serves it, or an earlier
+/// configuration of this one did. This controller cannot know what became of its storage.
 fn left_alone(observed: &Observed) -> Step {
     let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
     if is_served && !observed.claim_has_finalizer() {
@@ -129,8 +128,8 @@ fn left_alone(observed: &Observed) -> Step {
     )
 }
 
-/// The volume of the claim's name is not ours, or not any more, and the claim wants nothing of us. It is let go
-/// of where that is done with volumes of ours, and where no storage was ordered.
+/// The step for a claim that wants nothing of us, while the volume of its name is not ours, or not any more. The
+/// claim's finalizer is removed where it would be for a volume of ours, and where no storage was ordered.
 fn release(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     match &observed.node_volume {

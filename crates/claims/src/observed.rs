@@ -1,39 +1,39 @@
-//! One moment of one volume, as far as decisions need it.
+//! Observed state of one volume at one moment, reduced to what decisions need.
 
 use flexvol_sdk::{Bytes, ErrorClass};
 use serde::{Deserialize, Serialize};
 
-/// The objects of one volume. The claim is found by its UID, so one of the same name that was made
-/// later is not this one.
+/// The objects of one volume. The claim is identified by its UID, so a later one of the same name is another claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
-    /// The claim, while it is there.
+    /// The claim, if it exists.
     pub claim: Option<Claim>,
     /// The persistent volume.
     pub volume: Option<Volume>,
-    /// What was ordered of the node.
+    /// The NodeVolume: what was requested of the node, and its answer.
     pub node_volume: Option<NodeVolume>,
-    /// What became of a node that has to act, or had to, if it does not.
+    /// Why a node that has to act, or had to, is unavailable.
     pub away: Option<UnavailableNode>,
-    /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
+    /// Why no volume can be bound to the NodeVolume's node. It is checked before a volume is created.
     pub unbindable: Option<String>,
-    /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever
-    /// its own says.
+    /// The message if the NodeVolume has made no progress for so long that another node may do better, whatever problem
+    /// the NodeVolume itself reports.
     pub stalled: Option<String>,
-    /// What is said where the node has not answered for longer than is usual.
+    /// The message if the node has not answered for longer than usual.
     pub late: Option<String>,
 }
 
-/// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.
+/// A node that is unavailable: it sent no heartbeat for too long, or was selected and cannot have the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnavailableNode {
-    /// The node.
+    /// The node's name.
     pub node: String,
-    /// Which, since when, and what to do.
+    /// The message: which node, since when, and what to do.
     pub why: String,
-    /// Another one is to be chosen, if nothing was ordered yet: Kubernetes misses it too, or it cannot.
+    /// Whether another node is to be selected if nothing was ordered yet: Kubernetes misses the node too, or the
+    /// node cannot have the volume.
     pub lost: bool,
-    /// Kubernetes has removed it, as it does with a machine that is there no more.
+    /// Whether Kubernetes has removed the node, as it does if the machine is gone.
     pub removed: bool,
 }
 
@@ -42,8 +42,8 @@ impl Observed {
         self.claim.as_ref().map(|claim| &claim.wish)
     }
 
-    /// What became of the node that has to act: the one that was ordered, or else the one that the scheduler chose.
-    /// Of another one, which had to act before, it says nothing.
+    /// Why the node that has to act is unavailable: the NodeVolume's node, or else the one that the scheduler selected.
+    /// Returns `None` if `away` is about a node that had to act before.
     pub(super) fn away(&self) -> Option<&UnavailableNode> {
         let node = match (&self.node_volume, self.wish()) {
             (Some(node_volume), _) => &node_volume.node,
@@ -57,8 +57,8 @@ impl Observed {
         self.claim.as_ref().is_some_and(|claim| claim.has_finalizer)
     }
 
-    /// Whether the volume is the claim's, or is about to be: Kubernetes says so in the claim last, and takes
-    /// none that is being deleted.
+    /// Whether the volume is the claim's, or is about to be. Kubernetes writes the claim's status last when it binds,
+    /// and binds no volume that is being deleted.
     #[must_use]
     pub fn is_claimed(&self) -> bool {
         let stays = || self.volume.as_ref().is_some_and(|volume| !volume.deleting);
@@ -73,19 +73,19 @@ impl Observed {
     }
 }
 
-/// Which volume a claim has.
+/// The volume to which a claim is bound, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binding {
-    /// None yet.
+    /// No volume yet.
     None,
-    /// It names this one, and Kubernetes does not say that it has it: not yet, or not any more, or its author
-    /// wrote the name, and may have written the annotation of a binding too.
+    /// The claim names this volume, but its phase is not `Bound`: not yet, or not any more, or the claim's author
+    /// wrote the name, and maybe the binding annotation too.
     Named,
-    /// This one, and Kubernetes says so in the status, which no author of a claim may write.
+    /// This volume: the phase in the status is `Bound`, and no author of a claim may write the status.
     This,
-    /// Another one, for good.
+    /// Another volume, permanently.
     Another,
-    /// There is more of the claim than was read, so it may have this one.
+    /// The claim was read in part, so it may be bound to this volume.
     Unknown,
 }
 
@@ -94,12 +94,12 @@ impl Claim {
         self.binding == Binding::This
     }
 
-    /// Whether it may ask for more storage than it has.
+    /// Whether the claim may request more storage than it has.
     pub(super) fn may_expand(&self) -> bool {
         self.is_bound() && !self.deleting
     }
 
-    /// Whether it never needs a volume again.
+    /// Whether the claim never needs a volume again.
     pub(super) fn is_served(&self) -> bool {
         self.deleting || matches!(self.binding, Binding::This | Binding::Another)
     }
@@ -108,25 +108,25 @@ impl Claim {
 /// A claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// It carries our finalizer.
+    /// Whether the claim carries our finalizer.
     pub has_finalizer: bool,
     /// What it wants of us.
     pub wish: Wish,
-    /// The size it asks for.
+    /// The requested size.
     pub request: Bytes,
-    /// The size its status says, once it is bound.
+    /// The capacity in its status, once it is bound.
     pub capacity: Bytes,
-    /// Which volume it has.
+    /// The volume to which it is bound.
     pub binding: Binding,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Why its class allows no storage of the size that it asks for or says to have, or no growth if it asks for that.
+    /// Why its class forbids the requested size or the capacity in its status, or, if it requests growth, forbids that.
     pub beyond: Option<String>,
-    /// The largest size that its class allows, if it says one.
+    /// The largest size that its class allows, if the class limits sizes.
     pub max_size: Option<Bytes>,
-    /// Its status says that kubelet has to grow the file system, to this size.
+    /// The size to which kubelet has to grow the file system, according to the claim's status.
     pub file_system_resize_pending: Option<Bytes>,
-    /// Why its storage did not grow, as its status says.
+    /// Why its storage did not grow, according to its status.
     pub resize_failure: Option<String>,
 }
 
@@ -135,50 +135,50 @@ pub struct Claim {
 pub enum Wish {
     /// Nothing: it is bound, or is being deleted.
     Nothing,
-    /// Nothing of us: as it stands it is for another provisioner, or for none.
+    /// Nothing of us: its provisioner is another one, or none.
     OtherProvisioner,
-    /// Something that cannot be had, and why.
+    /// Something that is impossible, with the reason.
     Refused(String),
-    /// Storage, once the scheduler has chosen a node.
+    /// Storage, once the scheduler has selected a node.
     StorageLater,
     /// Storage.
     Storage {
-        /// The node that the scheduler chose, where it chooses.
+        /// The node that the scheduler selected, with delayed binding.
         node: Option<String>,
     },
 }
 
-/// What happens to the storage of a volume that is released.
+/// The reclaim policy: what happens to the storage of a released volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reclaim {
     /// It is deleted.
     Delete,
-    /// It stays.
+    /// It is kept.
     Retain,
 }
 
-/// A persistent volume of the name that ours would have.
+/// The persistent volume whose name is derived from the claim's UID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Volume {
-    /// We made it, and it is of our driver.
+    /// Whether we created it and it is of our driver.
     pub ours: bool,
-    /// The node that has its storage, as we wrote it there.
+    /// The node that has its storage, by the annotation that we wrote.
     pub node: Option<String>,
-    /// It carries our finalizer.
+    /// Whether it carries our finalizer.
     pub has_finalizer: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Kubernetes has found its claim gone, and nobody has given it to another one since.
+    /// Whether Kubernetes has found its claim gone, and it was not given to another claim since.
     pub released: bool,
-    /// What happens to its storage then.
+    /// Its reclaim policy.
     pub reclaim: Reclaim,
-    /// The size it says.
+    /// Its capacity in the spec.
     pub capacity: Bytes,
 }
 
 impl Volume {
-    /// Whether a NodeVolume is of another node than the one that has the storage: a leader that was late made the volume
-    /// after its NodeVolume had been forgotten, and another was made.
+    /// Whether the NodeVolume is of another node than the one that has the storage. That happens if a late leader
+    /// created the volume after its NodeVolume had been deleted, and another NodeVolume was created.
     #[must_use]
     pub fn is_elsewhere(&self, node_volume: &NodeVolume) -> bool {
         self.node
@@ -187,62 +187,62 @@ impl Volume {
     }
 }
 
-/// Whether storage is there, or shall be.
+/// Whether storage exists, or shall exist.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
 pub enum StorageState {
-    /// It is.
+    /// It exists.
     Present,
-    /// It is not.
+    /// It does not exist.
     Absent,
 }
 
-/// How far the persistent volume is for which storage was ordered.
+/// Progress of the persistent volume for which storage was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Published {
     /// None was made.
     No,
-    /// One is about to be made, or was, and nobody has seen it.
+    /// One is about to be created, or was created and not seen yet.
     Soon,
-    /// One was there: data may be in the storage.
+    /// One was seen: the storage may hold data.
     Seen,
 }
 
-/// What was ordered of a node, and what the node answered.
+/// Requests to a node for one volume, and the node's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeVolume {
-    /// It is of one of our drivers.
+    /// Whether its driver is one of ours.
     pub ours: bool,
-    /// The node.
+    /// The node's name.
     pub node: String,
-    /// Whether the storage shall be there.
+    /// The requested state of the storage.
     pub desired: StorageState,
-    /// The size it shall have.
+    /// The requested size.
     pub size: Bytes,
-    /// The largest that was ever asked for.
+    /// The largest size that was ever requested.
     pub max_requested_size: Bytes,
-    /// It was ordered with other parameters than the claim's class has now: classes are deleted and made anew.
+    /// Whether it was ordered with other parameters than those of the claim's class, which may have been recreated.
     pub outdated: bool,
-    /// How far its persistent volume is.
+    /// Progress of its persistent volume.
     pub published: Published,
-    /// What the node found after its last call.
+    /// The node's finding after its last call.
     pub answer: Answer,
-    /// It said so of the NodeVolume as it stands, and not of a former generation.
+    /// Whether the answer is for the current generation.
     pub answered: bool,
     /// Why the node's last call failed.
     pub problem: Option<Problem>,
     /// Whether the file system has to grow after the storage.
     pub node_expansion_required: bool,
-    /// The size that the node's agent has grown the file system to, where it did: else kubelet does.
+    /// The size to which the node's agent has grown the file system, if it has. Otherwise kubelet grows it.
     pub file_system_size: Option<Bytes>,
 }
 
 impl NodeVolume {
-    /// Whether nothing on the node has to grow any more, for a claim of this size.
+    /// Whether nothing on the node has to grow any more for a claim of this size.
     pub(super) fn is_expanded(&self, size: Bytes) -> bool {
         !self.node_expansion_required || self.file_system_size.is_some_and(|has| has >= size)
     }
 
-    /// What the node says of its storage that nothing explains, in words for people.
+    /// A message for people if the node reports a size that rounding does not explain.
     pub(super) fn implausible_size(&self) -> Option<String> {
         match self.answer {
             Answer::Present(Some(said)) if said > explained(self.max_requested_size) => {
@@ -256,8 +256,8 @@ impl NodeVolume {
     }
 }
 
-/// What counts of a size that a node says: what was ordered, if nothing explains that there is so much more than the
-/// most that ever was.
+/// Returns the size that counts of one that a node reports: the ordered size, if the reported one exceeds the largest
+/// that was ever ordered by more than rounding explains.
 #[must_use]
 pub fn believed(said: Bytes, ordered: Bytes, most: Bytes) -> Bytes {
     if said > explained(most) {
@@ -267,30 +267,30 @@ pub fn believed(said: Bytes, ordered: Bytes, most: Bytes) -> Bytes {
     }
 }
 
-/// Drivers round up: to parts of what is large, or to whole gibibytes.
+/// The largest plausible size. Drivers round up to a fraction of a large size, or to whole gibibytes.
 fn explained(most: Bytes) -> Bytes {
     const LEAST: u64 = 1 << 30;
     Bytes(most.0.saturating_add(LEAST.max(most.0 / 8)))
 }
 
-/// What a node found.
+/// A node's finding about the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// It has not said yet.
+    /// The node has not answered yet.
     None,
-    /// The storage is there, and has this size, if the driver says sizes.
+    /// The storage exists, with its size if the driver reports sizes.
     Present(Option<Bytes>),
     /// The storage is gone.
     Absent,
 }
 
-/// Why a call of a driver failed.
+/// Why a call to a driver failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// What can be done about it.
     pub class: ErrorClass,
-    /// The driver's words.
+    /// The driver's message.
     pub message: String,
-    /// It has come so often that another node may do better.
+    /// Whether it has occurred so often that another node may do better.
     pub lasts: bool,
 }

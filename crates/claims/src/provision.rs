@@ -1,8 +1,8 @@
-//! From a claim to a persistent volume.
+//! Provisioning: from a claim to a persistent volume.
 //!
-//! What authors of claims may write proves nothing: the name of a volume, the annotation of a binding,
-//! finalizers, and, in effect, the phase `Lost`. So storage is kept for data only when the persistent volume was
-//! seen, or Kubernetes says `Bound`.
+//! Fields that the author of a claim may write prove nothing: the volume's name, the binding annotation, finalizers,
+//! and, in effect, the phase `Lost`. So storage is kept for its data only if the persistent volume was seen, or
+//! the claim's phase is `Bound`.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use super::{
 };
 use flexvol_sdk::ErrorClass;
 
-/// There is no persistent volume yet, or no more.
+/// The next step while there is no persistent volume: not yet, or not any more.
 pub(super) fn next_without_volume(observed: &Observed) -> Step {
     let held = observed.claim_has_finalizer();
     let Some(node_volume) = &observed.node_volume else {
@@ -28,9 +28,9 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
             Step::DeleteNodeVolume
         }
         (StorageState::Absent, _) => wait_for_deletion(observed, node_volume),
-        // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
-        // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
-        // stays.
+        // This NodeVolume was recreated from its persistent volume, and its storage was never found. If a late leader
+        // recreated it, both volume and storage had gone before, and it can go too. If administrators removed the
+        // volume and the NodeVolume by force instead, they know of the storage, which stays.
         (StorageState::Present, Answer::None)
             if node_volume.published == Published::Seen
                 && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
@@ -41,21 +41,21 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
         (StorageState::Present, _)
             if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
-            // Whoever took the volume away may have wanted to keep its data.
+            // Whoever removed the volume by force may have wanted to keep its data.
             Step::Blocked(
                 "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says state: Absent"
                     .to_owned(),
             )
         }
-        // It is bound to a volume that is gone before a leader saw it, or whose NodeVolume somebody made anew.
+        // The claim is bound to a volume that went before a leader saw it, or whose NodeVolume was recreated by hand.
         (StorageState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::MarkPublished,
-        // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
+        // No claim ever used the storage, and its node is gone. The deletion is requested first, in case it is not.
         (StorageState::Present, _) if is_removed && node_volume.published != Published::Seen => {
             Step::RequestDeletion
         }
-        // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
+        // A claim that is unbound, or bound to another volume, was never bound to this one.
         (StorageState::Present, answer) => match observed.wish() {
-            // A late leader may make the volume at any moment.
+            // A former leader whose request is late may create the volume at any moment.
             Some(wish @ (Wish::Storage { .. } | Wish::StorageLater | Wish::Refused(_)))
                 if node_volume.published > Published::No =>
             {
@@ -67,7 +67,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
                         _ => Step::CreatePersistentVolume,
                     },
                     (_, None) => waiting(observed, node_volume),
-                    // It is not there any more, and nobody has used it.
+                    // The storage is gone, and nothing has used it.
                     (_, Some(_)) => Step::RequestDeletion,
                 }
             }
@@ -82,11 +82,11 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
                     if size.is_none_or(|size| size >= node_volume.size)
                         && observed.unbindable.is_none() =>
                 {
-                    // Before the volume is there: from now on storage is not taken from a claim that wants it.
+                    // Precedes the creation of the volume: from now on storage is not deleted while the claim wants it.
                     Step::MarkPublishing
                 }
                 _ if !gives_up(observed, node_volume) => waiting(observed, node_volume),
-                // The scheduler has to forget the node before it can choose another.
+                // The scheduler has to drop the selected node before it can select another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::RequestDeletion,
             },
@@ -95,19 +95,19 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
     }
 }
 
-/// Whether the node has said again and again of the NodeVolume as it stands that the driver cannot find the storage.
+/// Whether the node has reported repeatedly, for the current generation, that the driver cannot find the storage.
 fn is_missing(node_volume: &NodeVolume) -> bool {
     let problem = node_volume.problem.as_ref();
     node_volume.answered && problem.is_some_and(|problem| problem.lasts)
 }
 
-/// Nothing was ordered.
+/// The next step while there is no NodeVolume either.
 fn next_without_node_volume(observed: &Observed) -> Step {
     let held = observed.claim_has_finalizer();
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
     match observed.wish() {
         Some(Wish::Refused(why)) => Step::Refuse(why.clone()),
-        // Where data may have been, an empty volume in their place would hide that they are gone.
+        // Data may have been in the lost volume, and an empty one in its place would hide the loss.
         Some(Wish::Storage { .. } | Wish::StorageLater) if binding == Some(Binding::Named) => {
             if held {
                 return Step::RemoveClaimFinalizer;
@@ -120,15 +120,15 @@ fn next_without_node_volume(observed: &Observed) -> Step {
         Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => reschedule(observed),
         Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
         Some(Wish::Storage { node }) => Step::CreateNodeVolume { node: node.clone() },
-        // Another controller, which serves that provisioner, may hold it.
+        // The finalizer may belong to another controller, which serves that provisioner.
         Some(Wish::OtherProvisioner) => Step::NoOp,
         _ if held => Step::RemoveClaimFinalizer,
         _ => Step::NoOp,
     }
 }
 
-/// Whether another node is to be asked. What the driver says is for people: a pool that is not there may be
-/// there in a moment, or never. And what an agent says of its driver, and how often that failed, it may have made up.
+/// Whether another node is to be tried. The driver's message is for people and decides nothing: a pool that is missing
+/// may be back in a moment, or never. The agent's report of its driver and of failures is not trusted beyond that.
 fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
     let problem = node_volume.problem.as_ref();
     observed.stalled.is_some()
@@ -136,7 +136,7 @@ fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
         || problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
 }
 
-/// Nothing was ordered yet of the node that the scheduler chose, and that is away.
+/// The step if the node that the scheduler selected is unavailable and nothing was ordered of it yet.
 fn reschedule(observed: &Observed) -> Step {
     match observed.away() {
         Some(UnavailableNode { lost: true, .. }) => Step::Reschedule,
@@ -145,9 +145,10 @@ fn reschedule(observed: &Observed) -> Step {
     }
 }
 
-/// The node has to delete storage that no claim has. A claim that goes does not wait for that where the node is
-/// away: what says Absent never says Present again, so a volume that a late leader makes has no storage. Where the
-/// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
+/// The step while the node has to delete storage that no claim uses. A claim that is being deleted does not wait if
+/// the node is unavailable: a NodeVolume whose state is Absent never returns to Present, so a volume that a late leader
+/// creates has no storage. While the node is available, the claim stays, so that quota counts it as long as the
+/// storage: otherwise claims could pile up storage on a slow driver.
 pub(super) fn wait_for_deletion(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
     if observed.away().is_some() && claim.is_some_and(|claim| claim.has_finalizer && claim.deleting)
@@ -157,7 +158,7 @@ pub(super) fn wait_for_deletion(observed: &Observed, node_volume: &NodeVolume) -
     waiting(observed, node_volume)
 }
 
-/// The node has to act. What it was asked to do it may have done, so nobody else is asked.
+/// The step while the node has to act. No other node is asked, because this one may have done its part already.
 pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
     match (observed.away(), &node_volume.problem) {
         (Some(away), _) => Step::Blocked(away.why.clone()),
@@ -174,11 +175,11 @@ pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
     }
 }
 
-/// There is a persistent volume that stays: what remains to be done of its making.
+/// The remaining steps of provisioning, while there is a persistent volume that stays.
 pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
     let claim = observed.claim.as_ref();
     match &observed.node_volume {
-        // One that was let go of has no storage any more.
+        // A volume whose finalizer was removed has no storage any more.
         None if observed
             .volume
             .as_ref()
@@ -188,9 +189,9 @@ pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
         }
         None => recreate_node_volume(observed),
         Some(node_volume) if node_volume.published != Published::Seen => Some(Step::MarkPublished),
-        // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
-        // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
-        // And were it let go before, a late leader could let go of it while other storage is made for it.
+        // Kubernetes binds a claim by two writes, of the claim and of its status, and each fails if another writer
+        // comes between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go). Kubelet waits for the
+        // second. A late leader could also remove the finalizer again while other storage is made for the claim.
         Some(_) if claim.is_some_and(|claim| claim.has_finalizer && claim.is_served()) => {
             Some(Step::RemoveClaimFinalizer)
         }
@@ -198,10 +199,10 @@ pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
     }
 }
 
-/// The NodeVolume of a volume that stays is gone. What volume and claim say is had, or was written by Kubernetes' own
-/// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off
-/// where a driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the
-/// volume: the next one may be of another class.
+/// Recreates the NodeVolume of a volume that stays. The actual size is unknown: the capacities of volume and claim are
+/// actual sizes or were written by Kubernetes' own expander, and the claim's request may have been reached already. A
+/// size below the actual one may cut off data if the driver shrinks, and a size above the class's limit is
+/// forbidden. Nothing is recreated while no claim has the volume: the next claim may be of another class.
 fn recreate_node_volume(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {

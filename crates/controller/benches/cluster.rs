@@ -1,6 +1,5 @@
-//! What claims and volumes cost: fills a double of the API server with as many as asked, starts the
-//! controller beside it, lets some of them grow, and prints what that took. Then the same beside claims that
-//! are as large as claims can be, which tenants may make.
+//! Measures the costs of claims and volumes. Fills a double of the API server with as many as requested, starts the
+//! controller, lets some of them grow, and prints the costs. Repeats it with the largest claims that tenants may make.
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
 use anyhow::{Context, Result, ensure};
@@ -17,21 +16,21 @@ use std::{
 
 const DRIVER: &str = "lab.example/plain";
 
-/// How many of them grow.
+/// Number of claims that grow.
 const GROW: usize = 500;
 
-/// The driver that grows them: that of the tests with a real Kubernetes.
+/// The driver that grows them, from the tests with a real Kubernetes.
 const SCRIPT: &str = include_str!("../../../tests/kubernetes/plain.sh");
 
-/// What the controller may have in memory, whatever there is in the cluster.
+/// Maximum memory of the controller in KiB, with any number of objects.
 const MEMORY: u64 = 150 << 10;
 
-/// How many claims are large, and what the controller may have in memory beside them. The chart's limit leaves
-/// a quarter of room above what is measured.
+/// Number of large claims, and the controller's maximum memory in KiB with them. The chart's limit is a quarter above
+/// the measured value.
 const LARGE: usize = 1000;
 const MEMORY_BESIDE_LARGE: u64 = 192 << 10;
 
-/// What a growth may cost, the requests of the node's agent included.
+/// Maximum number of requests of one growth, including those of the node's agent.
 const REQUESTS: f64 = 8.0;
 
 fn main() -> Result<()> {
@@ -49,7 +48,7 @@ fn main() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let started = Instant::now();
     let controller = Program::start(&server, dir.path(), &["controller", "--identity=one"])?;
-    // It asks nothing any more once it has seen everything.
+    // It sends no requests any more once its watches have seen everything.
     let ready = rests(&server, 6)?;
     println!(
         "ready     after {:.1} s and {} requests",
@@ -107,7 +106,7 @@ fn main() -> Result<()> {
     large()
 }
 
-/// Claims of tenants, half of them of a class of ours: these are read one by one, too, and none can be had.
+/// Creates claims of tenants, half of them of our class. Those are read one by one too, and are all impossible.
 fn large() -> Result<()> {
     let server = Server::start().context("start the double")?;
     let class = json!({"metadata": {"name": "plain"}, "provisioner": DRIVER});
@@ -161,7 +160,7 @@ impl Program {
         fs::write(&kubeconfig, server.kubeconfig())?;
         let program = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
             .args(arguments)
-            // What it may ask is no part of what it needs.
+            // The rate limit is not what is measured.
             .args(["--rate=100000", "--driver", DRIVER, "--kubeconfig"])
             .arg(&kubeconfig)
             .stdin(Stdio::null())
@@ -182,13 +181,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Objects as they are when every claim is bound and all is settled.
+/// Creates the objects of bound and settled claims.
 fn fill(server: &Server, count: usize) -> Result<()> {
     let mut store = server.store();
     let class =
@@ -205,7 +204,7 @@ fn fill(server: &Server, count: usize) -> Result<()> {
                     "volume.beta.kubernetes.io/storage-provisioner": DRIVER,
                     "volume.kubernetes.io/storage-provisioner": DRIVER,
                 },
-                // As `kubectl` and the controllers of Kubernetes leave it: a third of an object.
+                // As written by `kubectl` and Kubernetes' controllers: a third of an object.
                 "managedFields": managed(),
             },
             "spec": {
@@ -297,7 +296,7 @@ fn answer(size: u64, generation: u64) -> Value {
     })
 }
 
-/// Puts the driver into its place, and storage for those that grow.
+/// Installs the driver, with storage for the volumes that grow.
 fn install(dir: &Path, server: &Server, grown: usize) -> Result<()> {
     let (place, storage) = (dir.join("plugins/lab.example~plain"), dir.join("storage"));
     fs::create_dir_all(&place)?;
@@ -327,8 +326,7 @@ fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing was asked for a while after so many watches have begun, and says when the
-/// last request was.
+/// Waits until there are this many watches and then no requests for a while. Returns the time of the last request.
 fn rests(server: &Server, watches: usize) -> Result<Instant> {
     let mut last = (0, Instant::now());
     wait("the programs to have seen everything", || {

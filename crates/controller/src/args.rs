@@ -1,4 +1,4 @@
-//! What the command line says.
+//! Command line arguments.
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
@@ -17,8 +17,8 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// Ten years: who asks for more has mistyped it, and a time that is too long ends at no date that could be
-/// written into a certificate.
+/// Longest lifetime of a certificate in seconds: ten years. A longer one is a typing error, and may end at a date that
+/// a certificate cannot express.
 pub const LONGEST_CERTIFICATE: u64 = 3650 * 86400;
 
 #[derive(Debug, Subcommand)]

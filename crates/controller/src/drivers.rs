@@ -1,32 +1,32 @@
-//! The drivers whose claims are ours, and what the provisioners of their storage classes are called.
+//! The drivers that are served, and the provisioner names of their storage classes.
 //!
-//! A provisioner has its driver's name, `vendor/driver`. It may have another one without a slash: the
-//! scheduler looks at what room there is only for provisioners with a `CSIDriver` of that name
-//! (`pkg/scheduler/framework/plugins/volumebinding/binder.go`), and names of objects have no slash.
+//! A provisioner has its driver's name, `vendor/driver`, and optionally a second name without a slash. The scheduler
+//! considers capacity only for provisioners with a `CSIDriver` object of that name
+//! (`pkg/scheduler/framework/plugins/volumebinding/binder.go`), and names of objects contain no slash.
 
 use crate::api::well_known::is_object_name;
 use std::{collections::HashSet, fmt, str::FromStr};
 
-/// The longest name of a `CSIDriver` (`ValidateCSIDriverName` in `pkg/apis/core/validation`).
+/// Maximum length of a `CSIDriver`'s name (`ValidateCSIDriverName` in `pkg/apis/core/validation`).
 const MAX_LENGTH: usize = 63;
 
-/// A driver of ours, as `vendor/driver` or `vendor/driver=provisioner`.
+/// A served driver, written as `vendor/driver` or `vendor/driver=provisioner`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driver {
     name: String,
-    /// The other name of its provisioner, if it has one.
+    /// The second name of its provisioner, if it has one.
     scheduled: Option<String>,
 }
 
-/// The drivers of ours.
+/// All served drivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedDrivers(Vec<Driver>);
 
 impl ServedDrivers {
-    /// These drivers, if nobody is meant by a name of another.
+    /// Collects the drivers, whose names and provisioner names must differ.
     ///
     /// # Errors
-    /// When a name is there twice.
+    /// When a name occurs twice.
     pub fn of(drivers: &[Driver]) -> Result<Self, Repeated> {
         let mut names = HashSet::new();
         for known in drivers {
@@ -42,18 +42,18 @@ impl ServedDrivers {
         Ok(drivers.iter().cloned().collect())
     }
 
-    /// Whether a driver is one of them.
+    /// Whether a driver is served.
     #[must_use]
     pub fn has(&self, driver: &str) -> bool {
         self.names().any(|known| known == driver)
     }
 
-    /// Their names.
+    /// Returns the drivers' names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|known| known.name.as_str())
     }
 
-    /// Which of them is meant by a provisioner.
+    /// Returns the driver of a provisioner.
     #[must_use]
     pub fn driver_of(&self, provisioner: &str) -> Option<&str> {
         let meant = |known: &&Driver| {
@@ -62,20 +62,20 @@ impl ServedDrivers {
         self.0.iter().find(meant).map(|known| known.name.as_str())
     }
 
-    /// Which of them is meant by a provisioner that the scheduler looks for room for.
+    /// Returns the driver of a provisioner for which the scheduler considers capacity.
     #[must_use]
     pub fn scheduled(&self, provisioner: &str) -> Option<&str> {
         let meant = |known: &&Driver| known.scheduled.as_deref() == Some(provisioner);
         self.0.iter().find(meant).map(|known| known.name.as_str())
     }
 
-    /// Whether the scheduler looks for room for any of them.
+    /// Whether the scheduler considers capacity for any of the drivers.
     #[must_use]
     pub fn any_scheduled(&self) -> bool {
         self.0.iter().any(|known| known.scheduled.is_some())
     }
 
-    /// One of them alone.
+    /// Returns the given driver alone.
     #[must_use]
     pub fn only(&self, driver: &str) -> ServedDrivers {
         let found = self.0.iter().filter(|known| known.name == driver);
@@ -90,7 +90,7 @@ impl FromIterator<Driver> for ServedDrivers {
 }
 
 impl Driver {
-    /// A driver whose provisioner has its name alone.
+    /// Creates a driver whose provisioner has only the driver's name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Driver {
@@ -123,7 +123,7 @@ impl FromStr for Driver {
     }
 }
 
-/// A driver, or the provisioner of one, was said twice.
+/// A driver or provisioner that was given twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated(String);
 
@@ -139,7 +139,7 @@ impl fmt::Display for Repeated {
 
 impl std::error::Error for Repeated {}
 
-/// No `CSIDriver` can have the name.
+/// A name that no `CSIDriver` can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoProvisioner(String);
 

@@ -1,4 +1,4 @@
-//! Telling people, by events on their objects: what is new at once, nothing twice, and no flood.
+//! Event recorder: new events at once, no duplicates, and a limited rate.
 
 use crate::{
     api::well_known::checksum,
@@ -25,26 +25,25 @@ use tokio::{
     time::Instant,
 };
 
-/// The same words about the same object are not said again for so long.
+/// Period in which an identical event of the same object is not repeated.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// An object has so many warnings at once, and one more whenever this time has passed, as with Kubernetes'
-/// own components (`defaultSpamBurst`, `defaultSpamQPS` in client-go's `tools/record/events_cache.go`):
-/// words that are never the same twice come from a driver that says the time. What went well is said as often
-/// as it is done.
+/// Number of warnings that an object may get at once; one more is allowed after each [`ONE_MORE`]. Kubernetes' own
+/// components have these limits (`defaultSpamBurst`, `defaultSpamQPS` in client-go's `tools/record/events_cache.go`).
+/// They hold back messages that always differ, such as a driver's with the time in them. Normal events are not limited.
 const BURST: u32 = 25;
 const ONE_MORE: Duration = Duration::from_secs(300);
 
-/// How much is remembered; other events may be recorded twice.
+/// Number of remembered entries. When it is exceeded, events may be recorded twice.
 const REMEMBERED: usize = 10_000;
 
-/// How many events may wait for the API server. More are dropped: work goes before words.
+/// Number of events that may wait for the API server. More are dropped, so that events never delay work.
 const WAITING: usize = 256;
 
-/// A name may have 253 characters, and an event's ends in a dot and a checksum.
+/// Maximum length of the object's name in an event's: names have 253 characters, the dot and the checksum take 17.
 const LONGEST_HEAD: usize = 253 - 17;
 
-/// Where events go.
+/// Records events about objects.
 #[derive(Debug)]
 pub struct EventRecorder {
     component: &'static str,
@@ -52,26 +51,26 @@ pub struct EventRecorder {
     recorded: Mutex<RecentEvents>,
 }
 
-/// What was recorded lately.
+/// Recently recorded events.
 #[derive(Debug, Default)]
 struct RecentEvents {
-    /// When these words, with their object, were said last.
+    /// When an event, by the checksum of object, reason and message, was last recorded.
     words: HashMap<u64, Instant>,
-    /// By when an object has made up for its warnings, at one in [`ONE_MORE`].
+    /// When an object's allowance of warnings is full again, at one in [`ONE_MORE`].
     objects: HashMap<u64, Instant>,
 }
 
-/// Whether something went well.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// It did.
+    /// Something succeeded.
     Normal,
-    /// It did not.
+    /// Something failed.
     Warning,
 }
 
 impl EventRecorder {
-    /// Starts the task that writes them.
+    /// Starts the task that writes events.
     #[must_use]
     pub fn start(client: Client, component: &'static str) -> Self {
         let (sender, receiver) = channel(WAITING);
@@ -83,7 +82,7 @@ impl EventRecorder {
         }
     }
 
-    /// Says something about an object, unless it was said lately.
+    /// Records an event about an object, unless the same one was recorded recently.
     pub fn record<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
@@ -114,7 +113,7 @@ impl EventRecorder {
         let now = Time(Timestamp::now());
         let event = Event {
             metadata: ObjectMeta {
-                // The same words make the same event, also after a restart.
+                // The same event has the same name, also after a restart.
                 name: Some(event_name(&name, sum)),
                 namespace: Some(namespace.clone().unwrap_or_else(|| "default".to_owned())),
                 ..ObjectMeta::default()
@@ -150,7 +149,7 @@ impl EventRecorder {
 }
 
 impl RecentEvents {
-    /// Whether these words were not said lately.
+    /// Whether an event was not recorded recently.
     fn is_news(&mut self, words: u64, now: Instant) -> bool {
         forget(&mut self.words, |said| now.duration_since(said) >= SILENCE);
         let last = self.words.get(&words);
@@ -161,7 +160,7 @@ impl RecentEvents {
         news
     }
 
-    /// Whether an object has not had too many warnings.
+    /// Whether an object may get another warning.
     fn may_warn(&mut self, object: u64, now: Instant) -> bool {
         forget(&mut self.objects, |made_up| made_up <= now);
         let made_up = self.objects.entry(object).or_insert(now);
@@ -174,13 +173,13 @@ impl RecentEvents {
     }
 }
 
-/// The name of an event: of its object's, which may be as long as a name can be, as much as fits.
+/// Returns the name of an event: the object's name, truncated if it is too long, and a checksum.
 fn event_name(object: &str, sum: u64) -> String {
     let head: String = object.chars().take(LONGEST_HEAD).collect();
     format!("{}.{sum:016x}", head.trim_end_matches(['.', '-']))
 }
 
-/// Makes room where there is none: for what is of no use any more, or else for everything.
+/// Makes room if the map is full: drops useless entries, or else all entries.
 fn forget(all: &mut HashMap<u64, Instant>, useless: impl Fn(Instant) -> bool) {
     if all.len() >= REMEMBERED {
         all.retain(|_, when| !useless(*when));
@@ -217,7 +216,7 @@ async fn write(client: Client, mut receiver: Receiver<Event>) {
     }
 }
 
-/// What an event is about, why, and what it says: where no event can be made, the log has it all.
+/// Returns an event's object, reason and message, for the log if the event cannot be written.
 fn in_words(event: &Event) -> (String, &str, &str) {
     let of = &event.involved_object;
     let part = |part: &Option<String>| part.clone().unwrap_or_default();

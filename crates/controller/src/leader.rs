@@ -1,8 +1,8 @@
-//! One leader at a time, by a Lease (`client-go/tools/leaderelection`).
+//! Leader election by a Lease (`client-go/tools/leaderelection`).
 //!
-//! A lease is taken over only after it was seen unchanged, by this process's own clock, for as long
-//! as it says: clocks of different hosts are never compared. Every write of it is conditioned on its
-//! resource version. Whoever cannot renew it in time ends at once, before others may take it.
+//! A process takes over a lease only after it has seen the lease unchanged, by its own clock, for the lease's duration.
+//! Clocks of different hosts are never compared. Every write is conditioned on the resource version. A leader that
+//! cannot renew in time exits before another process may take over.
 
 use crate::{
     client::{
@@ -25,17 +25,17 @@ use kube::{
 use std::{iter, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The lease's name.
+/// Name of the lease.
 const NAME: &str = "flexvol-controller";
 
-/// How long a lease lasts, and what follows from it.
+/// The lease duration, and the timeouts that are derived from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Term {
     seconds: u16,
 }
 
 impl Term {
-    /// A lease of so many seconds, at least six.
+    /// Creates a term of this many seconds, at least six.
     #[must_use]
     pub fn new(seconds: u16) -> Self {
         Term {
@@ -47,7 +47,7 @@ impl Term {
         Duration::from_secs(self.seconds.into())
     }
 
-    /// Requests that were begun before this are answered, or given up, while the lease lasts.
+    /// The renew deadline. A request that began before it is answered, or has timed out, while the lease lasts.
     fn renew_deadline(self) -> Duration {
         self.lasts()
             .saturating_sub(crate::client::timeouts::TIMEOUT + Duration::from_secs(1))
@@ -58,7 +58,7 @@ impl Term {
     }
 }
 
-/// Waits until this process leads; from then on the process ends when it leads no more.
+/// Waits until this process is the leader. From then on the process exits when it loses the lease.
 ///
 /// # Errors
 /// When the API server refuses to show or change leases.
@@ -114,13 +114,13 @@ pub async fn lead(
     Ok(())
 }
 
-/// The lease of this process.
+/// The lease while this process holds it.
 struct Held {
     lease: Lease,
-    /// When the write was begun that made it so.
+    /// The start of the write that produced `lease`.
     since: Instant,
-    /// The times in the writes after that, and when they were begun: that no answer came, or that it
-    /// took too long, does not say that they were not done.
+    /// Renew times of later writes without an answer, and the starts of these writes. A lost or late answer does not
+    /// prove that the write failed.
     unanswered: Vec<(Option<MicroTime>, Instant)>,
 }
 
@@ -133,7 +133,7 @@ impl Held {
         }
     }
 
-    /// Renews the lease, and says whether it still is this process's.
+    /// Renews the lease. Returns whether this process still holds it.
     async fn renew(&mut self, leases: &Api<Lease>, identity: &str, term: Term) -> Result<bool> {
         loop {
             let asked = Instant::now();
@@ -155,7 +155,7 @@ impl Held {
         }
     }
 
-    /// When this process began to write what was found, if it did.
+    /// Returns when this process began the write that produced `found`, if it did.
     fn wrote(&self, found: &Lease, identity: &str) -> Option<Instant> {
         let holder = found.spec.as_ref()?.holder_identity.as_deref();
         let known = iter::once((renewed(&self.lease), self.since));
@@ -166,7 +166,7 @@ impl Held {
     }
 }
 
-/// When it was renewed last, by the clock of who did.
+/// The last renew time, by the clock of the holder.
 fn renewed(lease: &Lease) -> Option<MicroTime> {
     lease.spec.as_ref()?.renew_time.clone()
 }
@@ -207,7 +207,7 @@ async fn try_acquire(
             now
         }
     };
-    // A pod's name is the identity, and its former process is dead when the next one starts.
+    // The identity is the pod's name, and a pod's former process is dead when the next one starts.
     if !holder.is_empty() && holder != identity && since.elapsed() < lasts {
         return Ok(None);
     }
@@ -219,7 +219,7 @@ async fn try_acquire(
     }
 }
 
-/// The lease as this process wants it.
+/// Builds the lease as this process renews or takes it.
 fn renewal(lease: &Lease, identity: &str, term: Term) -> Lease {
     let now = MicroTime(now());
     let before = lease.spec.clone().unwrap_or_default();
@@ -242,7 +242,7 @@ fn renewal(lease: &Lease, identity: &str, term: Term) -> Lease {
     }
 }
 
-/// As the API server keeps it: what is read is compared to what was written.
+/// The current time in microseconds, as the API server stores it, because stored and written times are compared.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)

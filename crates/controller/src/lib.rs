@@ -1,8 +1,7 @@
-//! The cluster's half of flexvol: claims become volumes, edited claims become bigger volumes, and
-//! deleted claims give their storage back.
+//! The controller and agent of flexvol: claims become volumes, edited claims become larger volumes, and the storage
+//! of deleted claims is deleted.
 //!
-//! [`claims`] knows no API server: it sees one moment of one volume and names one step. Everything
-//! else observes, and does that step.
+//! [`claims`] does no I/O: it sees one volume at one moment and names one step. This crate observes and does the step.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! `flexvol-controller`: the cluster's half of flexvol.
+//! `flexvol-controller`: the controller, the agent, and commands for administrators.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let verb = Cli::parse().verb;
     let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_));
     let result = match verb {
-        // Before there are threads.
+        // Has to run before threads exist.
         Verb::Enter(EnterArguments {
             agent,
             mounts,
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if has_reader => {
-            // Nobody to tell it.
+            // A failed write to standard error cannot be reported.
             let _ = writeln!(
                 io::stderr(),
                 "flexvol-controller: {}",
@@ -81,13 +81,13 @@ fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
             .context("hear signals")?;
         tokio::select! {
             done = work => done,
-            // Every step may be cut anywhere, so there is nothing to finish.
+            // Every step may be interrupted, so a signal needs no cleanup.
             _ = stop.recv() => Ok(()),
         }
     })
 }
 
-/// What was said, or stands in the environment, as manifests put it there.
+/// Returns the option's value, or else the environment variable that manifests set.
 fn said(option: Option<String>, flag: &str, variable: &str) -> Result<String> {
     option
         .or_else(|| env::var(variable).ok())
@@ -128,7 +128,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
         )
     };
     let client = connect(budget).await?;
-    // With many nodes there is much to tell, which no claim may have to wait for.
+    // A client of its own: with many nodes, publishing makes many requests, and no claim may wait for them.
     let publisher = connect(Budget {
         rate: 50.0,
         burst: 10,
@@ -166,7 +166,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     Ok(())
 }
 
-/// Serves webhooks, if they are wanted, and says whether their certificate is as it should be.
+/// Serves webhooks, if configured, and returns a check that their certificate is valid.
 async fn webhooks(
     arguments: &ControllerArguments,
     namespace: &str,
@@ -256,8 +256,8 @@ fn print(text: &str) -> Result<()> {
     output.write_all(text.as_bytes()).context("print")
 }
 
-/// In a pod that does not see the host's processes, process 1 is our own, and its mounts are ours:
-/// a driver there would make volumes that the node does not see.
+/// Fails if `mounts` is this process's own mount namespace, unless this process is process 1. Without `hostPID`,
+/// process 1 is one of the pod's, and volumes that a driver mounts in its namespace are invisible to the node.
 fn check_namespace(mounts: Option<&Path>) -> Result<()> {
     let Some(mounts) = mounts else { return Ok(()) };
     let there = fs::metadata(mounts).with_context(|| format!("find {}", mounts.display()))?;

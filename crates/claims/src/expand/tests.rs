@@ -14,7 +14,7 @@ fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished()
     assert_eq!(allowed(false, 20, 10), resize);
     let told = Step::SetResizeFailure("at most 15".to_owned());
     assert_eq!(allowed(true, 20, 10), told);
-    // Kubernetes' own expander has said that the claim has it.
+    // Kubernetes' own expander has written that the claim has it.
     let said = |tells: bool| {
         let mut observed = observed(20, 10);
         if !tells {
@@ -26,7 +26,7 @@ fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished()
     };
     assert_eq!(said(true), Step::Blocked("at most 15".to_owned()));
     assert_eq!(said(false), Step::NoOp, "kubelet may have grown it");
-    // Its class allowed it once.
+    // The class allowed the size before.
     let raise = Step::SetPersistentVolumeCapacity(Bytes(20));
     assert_eq!(allowed(true, 20, 20), raise);
 }
@@ -55,7 +55,7 @@ fn what_a_kept_volume_never_reached_is_not_asked_for_when_its_claim_has_gone() {
     }
 }
 
-/// A claim that has 10, of which a node has as much as was ordered.
+/// A bound claim with capacity 10, whose storage on the node has the ordered size.
 pub fn observed(request: u64, ordered: u64) -> Observed {
     Observed {
         claim: Some(Claim {
@@ -150,14 +150,14 @@ fn what_was_measured_is_had_also_where_less_is_asked_since() {
         Step::SetPersistentVolumeCapacity(Bytes(100))
     );
     assert_eq!(next(20, 10, 100, 100), Step::SetClaimCapacity(Bytes(100)));
-    // It was measured when the claim had what was asked last.
+    // The size was measured for the claim's former request.
     assert_eq!(
         next(20, 20, 20, 100),
         Step::SetPersistentVolumeCapacity(Bytes(100))
     );
     assert_eq!(next(20, 20, 100, 100), Step::SetClaimCapacity(Bytes(100)));
     assert_eq!(next(20, 100, 100, 100), Step::NoOp);
-    // Kubernetes' own expander says more than that.
+    // Kubernetes' own expander has written a larger capacity.
     assert_eq!(
         next(20, 10, 100, 20),
         Step::SetPersistentVolumeCapacity(Bytes(20))
@@ -191,7 +191,7 @@ fn a_node_is_believed_as_far_as_rounding_explains_and_people_are_told() {
         Step::RecordEvent(_) => {}
         other => panic!("the node has not measured anew: {other:?}"),
     }
-    // More was asked for before.
+    // A larger size was ordered before.
     let former = Step::SetPersistentVolumeCapacity(Bytes(9 * gibi));
     assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
     assert_eq!(
@@ -239,7 +239,7 @@ fn what_nobody_can_grow_is_told() {
     );
     observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
     assert_eq!(decide(&observed), Step::NoOp, "kubelet grows it");
-    // It was lowered before anybody has grown it.
+    // The request was lowered before the storage had grown.
     observed.claim.as_mut().unwrap().request = Bytes(15);
     observed.node_volume.as_mut().unwrap().size = Bytes(15);
     assert_eq!(

@@ -6,7 +6,7 @@ fn waits(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Step {
     decide(&waiting_for(change))
 }
 
-/// A claim that has no volume, and wants one.
+/// An unbound claim that wants a volume.
 fn waiting_for(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Observed {
     let mut observed = observed(10, 10);
     observed.volume = None;
@@ -63,7 +63,7 @@ fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made()
     };
     assert_eq!(unbindable(Published::No, None), Step::RequestDeletion);
     assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
-    // A late leader may make the volume, and may have found that it could.
+    // A late leader may create the volume, after its own check of the hostname.
     let told = Step::Blocked("taken".to_owned());
     assert_eq!(unbindable(Published::Soon, None), told);
     assert_eq!(unbindable(Published::Soon, Some("n")), told);
@@ -85,7 +85,7 @@ fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
         assert_eq!(stalled(answer, Published::No, None), Step::RequestDeletion);
         assert_eq!(stalled(answer, Published::No, Some("n")), Step::Reschedule);
     }
-    // It is there after all.
+    // The storage exists after all.
     let made = Answer::Present(Some(Bytes(10)));
     assert_eq!(stalled(made, Published::No, None), Step::MarkPublishing);
     assert_eq!(
@@ -110,7 +110,7 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
     };
     let there = Answer::Present(None);
     let told = Step::Refuse("no class".to_owned());
-    // A late leader may make it at any moment, and the class may come back.
+    // A late leader may create the volume at any moment, and the class may come back.
     assert_eq!(refused(Published::Soon, true, there, false), told);
     assert_eq!(
         refused(Published::Soon, false, there, false),
@@ -133,7 +133,7 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
         })
     };
     assert_eq!(outdated(Published::No), Step::RequestDeletion);
-    // A late leader may make the volume at any moment.
+    // A late leader may create the volume at any moment.
     assert_eq!(outdated(Published::Soon), Step::CreatePersistentVolume);
 }
 
@@ -227,11 +227,11 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
             other => panic!("{other:?}"),
         }
     };
-    // The volume is told first what the node has.
+    // The volume first gets the node's actual size.
     assert_eq!(recalled(10, None), Some(30));
     assert_eq!(recalled(30, Some(20)), None);
     assert_eq!(recalled(10, Some(20)), None);
-    // What is asked for may have been had, and not yet told.
+    // The requested size may have been reached without a report yet.
     assert_eq!(recalled(40, Some(50)), Some(40));
     assert_eq!(recalled(60, Some(50)), Some(50));
     let mut kept = observed(10, 10);
@@ -252,7 +252,7 @@ fn a_claim_has_finalizer_until_kubernetes_has_bound_it_or_it_is_deleted() {
     assert_eq!(settles(Binding::This, false), Step::RemoveClaimFinalizer);
 }
 
-/// It was ordered anew so late that volume and storage had gone already; what was found once may hold data.
+/// The NodeVolume was recreated after volume and storage had gone. If the storage was found once, it may hold data.
 #[test]
 fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_have_gone() {
     let gone = |change: &dyn Fn(&mut NodeVolume)| {

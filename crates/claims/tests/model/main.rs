@@ -1,5 +1,5 @@
-//! Every order of events that one volume can meet: users, Kubernetes' controllers, kubelet, two
-//! leaders that may be late, nodes that may be cut, and the steps of [`flexvol_claims`].
+//! Explores every order of events for one volume: users, Kubernetes' controllers, kubelet, two leaders that may be
+//! late, nodes that may be cut off, and the steps of [`flexvol_claims`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how much it explored")]
 
@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-/// Into the standard library's hash, which withstands whoever chooses keys, nearly half of the time would go.
+/// Fast hasher. The standard library's resists collision attacks, and would take nearly half of the time.
 #[derive(Default)]
 struct Sum(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for Sum {
         self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// The higher bits are the better ones, and a table is indexed by the lower.
+    /// Moves the high bits, which are mixed best, to the low ones, which index the table.
     fn finish(&self) -> u64 {
         self.0.rotate_left(26)
     }
@@ -47,7 +47,7 @@ impl Hasher for Sum {
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<Sum>>;
 type Set<K> = HashSet<K, BuildHasherDefault<Sum>>;
 
-/// Walks through all reachable states, and returns how many there were and how many events.
+/// Explores all reachable states. Returns the numbers of states and events.
 fn explore(setting: Setting) -> (usize, usize) {
     let mut from: Map<World, Option<(World, String)>> = Map::default();
     let mut queue = VecDeque::new();
@@ -80,8 +80,8 @@ fn explore(setting: Setting) -> (usize, usize) {
     (from.len(), events)
 }
 
-/// Lets everybody but the users go on, without accidents, until nothing happens any more: then all
-/// must be as it shall be. Worlds that end so are `known`.
+/// Runs all actors but the users, without accidents, until nothing changes any more, and checks the final state.
+/// States that lead to a checked one are added to `known`.
 fn settles(mut world: World, known: &mut Set<World>) -> Result<(), String> {
     let mut walk = Set::default();
     while !known.contains(&world) {

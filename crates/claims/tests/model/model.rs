@@ -1,4 +1,4 @@
-//! A cluster with two nodes and one claim, as small as the rules allow.
+//! Model of a cluster with two nodes and one claim, as small as the rules allow.
 
 mod absence;
 mod actors;
@@ -15,7 +15,7 @@ use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, outlives, target, writes};
 
-/// What Kubernetes says of a claim, in its status.
+/// Phase in the claim's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     Pending,
@@ -23,7 +23,7 @@ pub enum Phase {
     Lost,
 }
 
-/// Somebody who goes on without being asked.
+/// An actor that acts by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     Leader,
@@ -32,7 +32,7 @@ pub enum Actor {
     Scheduler,
     Kubelet,
     Expander,
-    /// Whoever has another finalizer on the volume.
+    /// The owner of another finalizer on the volume.
     Other,
 }
 
@@ -40,11 +40,11 @@ pub enum Actor {
 struct ClaimObject {
     held: bool,
     deleting: bool,
-    /// Its provisioner is ours.
+    /// Whether its provisioner is ours.
     ours: bool,
-    /// As it stands no storage can be had for it: its class is gone, or is of another driver than it says.
+    /// Whether no storage is possible for it: its class is missing, or has another driver than its provisioner's.
     refused: bool,
-    /// It names this volume, or another one.
+    /// Whether it names this volume, or else another one.
     named: Option<bool>,
     /// The annotation that Kubernetes writes with the name.
     completed: bool,
@@ -52,7 +52,7 @@ struct ClaimObject {
     selected: Option<Node>,
     request: u64,
     capacity: u64,
-    /// The size that kubelet shall reach.
+    /// The size that kubelet has to reach.
     awaits_node: Option<u64>,
     failure: Option<String>,
 }
@@ -62,14 +62,14 @@ struct VolumeObject {
     node: Node,
     held: bool,
     deleting: bool,
-    /// Another finalizer is on it.
+    /// Whether another finalizer is on it.
     others_hold: bool,
     released: bool,
     capacity: u64,
 }
 
 impl ClaimObject {
-    /// It has this volume.
+    /// Whether it is bound to this volume.
     fn is_bound(&self) -> bool {
         self.named == Some(true) && self.phase == Phase::Bound
     }
@@ -81,9 +81,9 @@ struct NodeVolumeObject {
     wanted: StorageState,
     size: u64,
     published: Published,
-    /// It was made from the volume: the storage is there already.
+    /// Whether it was recreated from the volume, so that the storage exists already.
     recalled: bool,
-    /// Its class has other parameters since.
+    /// Whether its class has other parameters since.
     outdated: bool,
     answer: Answer,
     /// The size to which the agent has grown the file system.
@@ -95,7 +95,7 @@ struct NodeVolumeObject {
 struct Cached {
     volume: Option<VolumeObject>,
     node_volume: Option<NodeVolumeObject>,
-    /// They have gone since; who comes after them has another version.
+    /// Whether the object is gone since. A later one has another version.
     volume_gone: bool,
     node_volume_gone: bool,
 }
@@ -107,38 +107,38 @@ pub struct World {
     setting: Setting,
     claim: Option<ClaimObject>,
     claim_made: bool,
-    /// A volume that outlived its claim was given to another one, which is `claim` since.
+    /// Whether a volume that outlived its claim was handed on to another one, which is `claim` since.
     handed_on: bool,
     volume: Option<VolumeObject>,
     node_volume: Option<NodeVolumeObject>,
-    /// The storage on each node, and its size.
+    /// The size of the storage on each node.
     storage: [Option<u64>; 2],
-    /// The size of the file system of the volume, where it has one that has to grow.
+    /// The size of the volume's file system, if the driver has one to grow.
     file_system: u64,
-    /// Somebody's data are in it.
+    /// Whether the storage holds data.
     data: bool,
-    /// An administrator took the volume away in spite of its finalizers.
+    /// Whether an administrator removed the volume in spite of its finalizers.
     forced: bool,
-    /// Administrators use force once.
+    /// Whether force was used. It is used once.
     force_used: bool,
-    /// Then there were data, which only a person may delete.
+    /// Whether the storage held data then, which only an administrator may delete.
     data_saved: bool,
-    /// What one leader has decided and not yet written, while another may lead, and the node of the NodeVolume
-    /// that it had read.
+    /// The step that a late leader has decided and not yet written, while another one may lead, and the node of the
+    /// NodeVolume that it had read.
     late: Option<(Step, Option<Node>)>,
-    /// Kubernetes' binder has read the claim, whose status it writes next.
+    /// Whether Kubernetes' binder has read the claim, and writes its status next.
     binding: bool,
-    /// A leader has written the claim before that.
+    /// Whether a leader has written the claim before that.
     overtaken: bool,
-    /// The volume was let go of.
+    /// Whether the volume's finalizer was removed.
     let_go: bool,
-    /// Volume and NodeVolume as watches have told a leader, which may be behind.
+    /// A leader's cached volume and NodeVolume, which may be stale.
     cached: Option<Cached>,
-    /// What a node read and is doing: what is wanted, and of which size.
+    /// A node's current work: the node, the desired state that it read, the size, and whether it was recalled.
     working: Option<(Node, StorageState, u64, bool)>,
-    /// A node has no room.
+    /// Whether a node lacks capacity.
     full: [bool; 2],
-    /// The first node is away. Meanwhile there are no other accidents, or there would be too many states.
+    /// Whether the first node is unavailable. Meanwhile there are no other accidents, to limit the number of states.
     away: Option<Absence>,
 }
 
@@ -146,7 +146,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 const SMALL: u64 = 1;
 const MIDDLE: u64 = 2;
 const BIG: u64 = 3;
-/// More than anything explains.
+/// More than rounding explains.
 const HUGE: u64 = 1 << 60;
 
 fn bytes(size: u64) -> Bytes {
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Everything that can happen next.
+    /// All possible next events.
     pub fn events(&self) -> Vec<(String, World)> {
         let mut events = Vec::new();
         let mut add = |name: String, next: Option<World>| {
@@ -202,7 +202,7 @@ impl World {
         let step = decide(&self.observe());
         let may_be_late = !self.setting.lowers && !self.setting.sizeless && self.cached.is_none();
         let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
-        // Its machine may be removed before that is written, and nothing is its condition but that there is no volume.
+        // The machine may be removed before the write, whose only condition is that there is no volume.
         let outlives_machine =
             step == Step::CreatePersistentVolume && self.away == Some(Absence::Lost);
         if writes(&step) && (all_there || outlives_machine) && may_be_late {
@@ -257,17 +257,17 @@ impl World {
         events
     }
 
-    /// From now on a leader's watches tell nothing.
+    /// The same world, with a stale cache from now on.
     fn is_cached(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
-        // What grows it has nothing to do with how a volume is made and deleted.
+        // Growth is independent of creation and deletion.
         let grows = claim.is_bound() && !claim.deleting && self.volume.is_some();
         let is_plain = !self.setting.expander && !self.setting.node_expansion_required;
-        // Requests are lowered beside it where no scheduler chooses: for growth that is the same.
+        // Lowered requests with a stale cache are explored without late binding, on which growth does not depend.
         let lowers = self.setting.lowers && !self.setting.late_binding;
         let is_calm = self.setting.is_calm() && !lowers;
         let known = self.cached.is_some() || self.late.is_some() || self.away.is_some() || is_calm;
-        // Of a volume that was handed on everything is read, and where its node has something to do.
+        // A volume that was handed on is read live, and so is one whose node has work to do.
         let rests = match &self.node_volume {
             None => self.volume.is_none(),
             Some(node_volume) => {
@@ -289,13 +289,13 @@ impl World {
         })
     }
 
-    /// The claim alone is read: what is written to volume and NodeVolume is refused if they have changed.
+    /// Steps from the cache: only the claim is read live, and writes to changed cached objects fail.
     fn follows_cache(&self) -> Option<(Step, World)> {
         let cached = self.cached.clone()?;
         let seen = World {
             volume: cached.volume,
             node_volume: cached.node_volume,
-            // The one that it is named after is looked for.
+            // The claim after which the volume is named is looked up.
             claim: self.claim.clone().filter(|_| !self.handed_on),
             ..self.clone()
         };
@@ -304,7 +304,7 @@ impl World {
         let volume_stays = !cached.volume_gone && self.volume == seen.volume;
         let node_volume_stays = !cached.node_volume_gone && self.node_volume == seen.node_volume;
         let as_seen = match target(&step) {
-            // Both were read, or written in the same pass.
+            // Both objects were read live, or written in the same pass.
             _ if matches!(step, Step::RequestDeletion | Step::CreatePersistentVolume) => {
                 volume_stays && node_volume_stays
             }
@@ -318,7 +318,7 @@ impl World {
         (as_seen && follows_cache(&step, &observed)).then_some((step, next))
     }
 
-    /// A write of a late leader whose object has changed since will fail, unless it outlives that.
+    /// Drops the write of a late leader whose object has changed, unless it would still succeed.
     fn forget_overtaken(&self, next: &mut World) {
         let changed = |target: Target| match target {
             Target::Claim => self.claim != next.claim,
@@ -338,13 +338,13 @@ impl World {
             let gone = self.node_volume.is_some() && next.node_volume.is_none();
             cached.node_volume_gone |= gone && cached.node_volume.is_some();
         }
-        // It is refused, and reads the claim again.
+        // The binder's write fails, and it reads the claim again.
         if self.binding && self.claim != next.claim {
             next.binding = false;
         }
     }
 
-    /// Objects go when they are being deleted and nobody holds them.
+    /// Removes objects that are being deleted and have no finalizers.
     fn tidy(&mut self) {
         let used = |volume: &VolumeObject, claim: &Option<ClaimObject>| {
             claim

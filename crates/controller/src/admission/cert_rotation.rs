@@ -1,5 +1,5 @@
-//! Keeping the certificate: the leader makes it and tells API servers whom to trust, and every
-//! replica shows what is in the secret.
+//! Rotation of the webhooks' certificate. The leader creates it and configures the API servers' trust, and every
+//! replica serves the secret's certificate.
 
 use super::{
     certificate::{Certificate, NAME},
@@ -38,20 +38,20 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// The name of both webhook configurations.
+/// Name of both webhook configurations.
 const CONFIGURATION: &str = "flexvol";
 
-/// How often the secret and the configurations are looked at: somebody may have made them anew, and until
-/// that is seen here nobody is asked.
+/// Interval of checks of secret and configurations. They may have been recreated, and until a check repairs them the
+/// API server cannot call the webhooks.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// How often, while there is no certificate, or no new one.
+/// Interval while there is no certificate, or its renewal is due.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The longest pause while there is no secret: an upgrade that makes the secret anew waits for its replicas to be ready.
+/// Maximum pause while there is no secret. An upgrade that recreates the secret waits for replicas to be ready.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// There is no secret. It may not be made here: whoever may make secrets can have every account's token.
+/// The secret is missing. The controller may not create it: permission to create secrets gives every account's token.
 #[derive(Debug)]
 struct NoSecret;
 
@@ -66,7 +66,7 @@ impl Display for NoSecret {
 
 impl Error for NoSecret {}
 
-/// How long to wait after so many failures, of which this is the last.
+/// Returns the pause after consecutive failures, with the last error.
 fn pause(error: &anyhow::Error, failures: u32) -> Duration {
     let longest = match error.is::<NoSecret>() {
         true => LONGEST_PAUSE,
@@ -80,7 +80,7 @@ pub struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
     pub lifetime: Duration,
-    /// Whether this process leads: no other writes.
+    /// Whether this process is the leader. Only the leader writes.
     pub leads: Arc<AtomicBool>,
     pub shown: Arc<Shown>,
 }
@@ -106,7 +106,7 @@ impl CertificateRotator {
         }
     }
 
-    /// Does what has to be done now, and says for how long nothing else has.
+    /// Does one check. Returns how long nothing has to be done.
     async fn look(&self) -> Result<Duration> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get_opt(NAME).await.context("read the secret")?;
@@ -126,10 +126,10 @@ impl CertificateRotator {
             self.trust(&found.trusted()).await?;
             return Ok(lasts);
         }
-        // If the secret is lost, others still show what was in it.
+        // If the secret is lost, other replicas still serve the previous certificate.
         let former = found.or_else(|| self.shown.certificate());
         let made = Certificate::make(&self.namespace, self.lifetime, now, former.as_ref())?;
-        // Whoever reads the secret shows it, so that has to be trusted before.
+        // Trusted before it is written, because replicas serve the secret's certificate at once.
         self.trust(&made.trusted()).await?;
         let write = PostParams::default();
         secrets
@@ -155,8 +155,7 @@ impl CertificateRotator {
         self.configure(&bundle, mutating).await
     }
 
-    /// Gives the bundle to those webhooks of a configuration that have another. One that is not
-    /// there is not wanted.
+    /// Sets the CA bundle of a configuration's webhooks that have another one. A missing configuration is not wanted.
     async fn configure<K>(
         &self,
         bundle: &ByteString,
@@ -177,7 +176,7 @@ impl CertificateRotator {
         if hooks.is_empty() {
             return Ok(());
         }
-        // Lists of webhooks are merged by their names, and whatever else they say stays.
+        // A strategic merge matches webhooks by name, and keeps their other fields.
         let patch = json!({
             "metadata": {"resourceVersion": found.meta().resource_version},
             "webhooks": hooks,

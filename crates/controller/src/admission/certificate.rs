@@ -1,8 +1,8 @@
-//! The webhooks' certificate: made here, kept in a secret, trusted by the API server alone.
+//! The webhooks' certificate, which is generated here and stored in a secret.
 //!
-//! Each is signed by an authority of its own, whose key is forgotten at once: nobody can sign
-//! another. What has to be trusted is the authority, and for a while also the one before it, so that
-//! replicas may show the old certificate until they have read the new one.
+//! Each certificate is signed by a certificate authority of its own, whose key is dropped at once, so it can sign
+//! nothing else. API servers have to trust the current authority, and for a while the former one, because replicas
+//! serve the old certificate until they have read the new one.
 
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -21,22 +21,22 @@ use tokio_rustls::rustls::{
     sign::CertifiedKey,
 };
 
-/// The name of the service, of the secret, and the first of the certificate's.
+/// Name of the service and of the secret, and first part of the certificate's DNS name.
 pub const NAME: &str = "flexvol-webhook";
 
-/// On the secret: when another certificate is made, RFC 3339.
+/// Annotation of the secret: when the certificate is renewed, RFC 3339.
 const RENEW: &str = "flexvol.dev/renew";
 
-/// In the secret.
+/// Keys in the secret.
 const CHAIN: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 const FORMER: &str = "former-ca.crt";
 
-/// Clocks of hosts differ: a certificate is good so much before it is made.
+/// Maximum difference of hosts' clocks: certificates are valid this long before their creation.
 const SKEW: Duration = Duration::from_secs(300);
 
-/// A certificate and what belongs to it, as PEM.
+/// A certificate with its key and authorities, as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     authority: String,
@@ -46,7 +46,7 @@ pub struct Certificate {
     renew: Timestamp,
 }
 
-/// How long one is shown.
+/// Returns how long a certificate is served.
 fn term(lifetime: Duration) -> Duration {
     lifetime * 2 / 3
 }
@@ -60,11 +60,10 @@ impl std::fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// Makes one for the service in the namespace, which takes the place of another after two
-    /// thirds of its lifetime.
+    /// Generates a certificate for the service in the namespace. It is renewed after two thirds of its lifetime.
     ///
     /// # Errors
-    /// When there is no randomness, or the name is none.
+    /// When there is no randomness, or the name is invalid.
     pub fn make(
         namespace: &str,
         lifetime: Duration,
@@ -81,7 +80,7 @@ impl Certificate {
             of.distinguished_name.push(DnType::CommonName, name);
             of
         };
-        // One name each, so that nobody takes one authority for another.
+        // Unique names, so that authorities cannot be confused.
         let name = format!("{NAME} authority of {now}");
         let mut authority = lasting(CertificateParams::default(), &name);
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -105,8 +104,8 @@ impl Certificate {
         })
     }
 
-    /// How long it is until another has to be made: no time, if it is longer than one made now would be shown.
-    /// Then it was made for another lifetime, or by a clock that was ahead, and may not be good yet.
+    /// Returns the time until renewal. It is zero if it exceeds that of a new certificate: then the certificate was
+    /// made for another lifetime, or by a clock that was ahead, and may not be valid yet.
     #[must_use]
     pub fn lasts(&self, lifetime: Duration, now: Timestamp) -> Duration {
         let rest = Duration::try_from(now.duration_until(self.renew)).unwrap_or_default();
@@ -117,7 +116,7 @@ impl Certificate {
         }
     }
 
-    /// The authorities to trust.
+    /// The authorities to trust, as a CA bundle.
     #[must_use]
     pub fn trusted(&self) -> String {
         format!(
@@ -127,7 +126,7 @@ impl Certificate {
         )
     }
 
-    /// What a secret has, if it has a whole one.
+    /// Reads a secret. Returns `None` if it is incomplete or invalid.
     #[must_use]
     pub fn read(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
@@ -143,7 +142,7 @@ impl Certificate {
         found.shown().is_ok().then_some(found)
     }
 
-    /// A secret with this one in it, and whatever else is said of it.
+    /// Stores the certificate in a secret, whose other metadata is kept.
     #[must_use]
     pub fn put_into(&self, mut secret: Secret) -> Secret {
         let pairs = [
@@ -161,10 +160,10 @@ impl Certificate {
         secret
     }
 
-    /// As a TLS server shows it.
+    /// Converts the certificate for a TLS server.
     ///
     /// # Errors
-    /// When chain or key are none, or do not belong together.
+    /// When chain or key are invalid, or do not match.
     pub fn shown(&self) -> Result<Arc<CertifiedKey>> {
         CertificateDer::pem_slice_iter(self.authority.as_bytes())
             .next()
@@ -199,7 +198,7 @@ mod tests {
         Certificate::make("flexvol", DAY * 9, now, former).unwrap()
     }
 
-    /// Whether a client that trusts `trusted` accepts the certificate, so much after the first.
+    /// Whether a client that trusts `trusted` accepts the certificate at this time after the first one.
     fn accepted(trusted: &str, certificate: &Certificate, name: &str, after: Duration) -> bool {
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
@@ -318,7 +317,7 @@ mod tests {
         let annotations = emptied.metadata.annotations.as_mut().unwrap();
         assert!(annotations.remove(RENEW).is_some());
         assert_eq!(emptied, shipped);
-        // Emptied by who applies the chart's again, it is as if there had been none.
+        // An applied chart empties the secret, which counts as no certificate.
         assert_eq!(Certificate::read(&emptied), None);
         assert!(Certificate::read(&filled).is_some());
     }

@@ -1,8 +1,8 @@
-//! Claims that shall grow.
+//! Admission of claims' expansions.
 //!
-//! Kubernetes itself refuses to shrink them, and to grow those whose class does not allow it
-//! (`plugin/pkg/admission/storage/persistentvolume/resize`). Refused here is what it does not know:
-//! more than the class, the node or the driver can give.
+//! Kubernetes itself rejects a smaller request, and expansion if the class does not allow it
+//! (`plugin/pkg/admission/storage/persistentvolume/resize`). This webhook rejects requests that exceed the limits of
+//! the class, the node or the driver, which Kubernetes does not know.
 
 #[cfg(test)]
 mod tests;
@@ -33,27 +33,27 @@ use k8s_openapi::{
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// What is known of a claim that shall grow.
+/// State of an expansion.
 #[derive(Clone, Debug, Default)]
 struct Expansion {
     asked: Bytes,
-    /// Why nobody counts so much.
+    /// Why the request exceeds what Kubernetes counts.
     beyond_all: Option<String>,
-    /// What it has, as far as is known.
+    /// The capacity in the claim's status.
     has: Bytes,
     driver: String,
     class: Option<StorageClass>,
     node_volume: Option<NodeVolume>,
-    /// The node that has the storage, and what its agent says of it.
+    /// The node that has the storage, and its agent's report.
     node: Option<(String, StorageNodeStatus)>,
-    /// How long nothing was heard of that agent, if that is too long: what it said may be over.
+    /// The last heartbeat of a silent agent. Its report may be outdated.
     silence: Option<LastHeartbeat>,
 }
 
-/// Judges an update of a claim. Agents count as away after `longest`.
+/// Reviews an update of a claim. Agents count as silent after `longest`.
 ///
 /// # Errors
-/// When what has to be known cannot be read.
+/// When an object cannot be read.
 pub async fn judge(
     client: &Client,
     ours: &ServedDrivers,
@@ -65,7 +65,7 @@ pub async fn judge(
     };
     let spec = update.new.spec.clone().unwrap_or_default();
     let beyond_all = beyond_all(&spec);
-    // Kubernetes lets only bound claims grow.
+    // Kubernetes allows only bound claims to grow.
     let Some(name) = spec.volume_name.filter(|name| is_object_name(name)) else {
         return Ok(Verdict::allowed());
     };
@@ -113,7 +113,7 @@ pub async fn judge(
     Ok(expansion.verdict())
 }
 
-/// The size that is asked for, if it is more than before.
+/// Returns the requested size if it is larger than before.
 fn expansion(update: &Update<PersistentVolumeClaim>) -> Option<Bytes> {
     let size = asked(&update.new);
     let leaves = update.new.metadata.deletion_timestamp.is_some();
@@ -165,19 +165,19 @@ impl Expansion {
         }
         let (node, status) = self.node.as_ref()?;
         let (class, node_volume) = (self.class.as_ref()?, self.node_volume.as_ref());
-        // Classes are deleted and made anew, and then another pool's room is told under the same name.
+        // The class may have been recreated, and then its capacity is of another pool.
         let parameters = class.parameters.clone().unwrap_or_default();
         if node_volume.is_some_and(|node_volume| node_volume.spec.parameters != parameters) {
             return None;
         }
-        // That none can be made says nothing of those that are there: what is full for new volumes may let them grow.
+        // Zero is no limit: a pool that is full for new volumes may let existing ones grow.
         let room = status.capacities.get(class.metadata.name.as_deref()?);
         let room = Bytes(*room.filter(|room| **room > 0)?);
         let status = node_volume.and_then(|node_volume| node_volume.status.as_ref());
         let measured = status.and_then(|answer| answer.size).map(Bytes);
         let has = self.has.max(measured.unwrap_or_default());
         let more = Bytes(self.asked.0.saturating_sub(has.0));
-        // As people write sizes.
+        // Rounded down to mebibytes.
         let most = Bytes(has.0.saturating_add(room.0) >> 20 << 20);
         (more > room).then(|| {
             format!(
@@ -203,7 +203,7 @@ impl Expansion {
     }
 }
 
-/// A driver that has storage, tells no size of it, and wants no call on the node is never called.
+/// Whether the driver is never called: it has made the storage, reports no size, and needs no growth on the node.
 fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
     answer.state == Some(StorageState::Present)
         && answer.size.is_none()

@@ -1,14 +1,12 @@
-//! What is judged before Kubernetes stores it: growth of claims, and edits of stateful sets.
+//! Admission webhooks (`admissionregistration.k8s.io/v1`) for expansions of claims and edits of stateful sets.
 //!
-//! An admission webhook (`admissionregistration.k8s.io/v1`), served by every replica with a
-//! certificate that the leader makes and renews. It judges growth, and growth fails open: when it
-//! does not answer, or cannot read what it needs, the request passes, and what cannot be had is told
-//! by the controller's events, or by Kubernetes' own refusal to edit templates. What is for safety is
-//! not judged here but by policies inside the API server (`deploy/cluster`), which fail closed and
-//! need no process of ours.
+//! Every replica serves them, with a certificate that the leader generates and renews. They fail open: if a webhook
+//! does not answer, or cannot read an object, the request passes. Then the controller's events, or Kubernetes' own
+//! rejection of edited templates, report what is impossible. Safety depends not on webhooks but on policies inside
+//! the API server (`deploy/cluster`), which fail closed and need no process of ours.
 //!
-//! Whoever reaches the port may ask, as API servers do not say who they are. Nothing is written for
-//! it, and what can be learned is sizes: of the claims of a set, of classes, and of a node's room.
+//! API servers do not authenticate, so any client that reaches the port may send requests. A request causes no
+//! writes, and reveals only sizes: of a set's claims, of classes, and of a node's capacity.
 
 mod cert_rotation;
 pub mod certificate;
@@ -31,28 +29,28 @@ use std::{
     time::Duration,
 };
 
-/// How webhooks are served.
+/// Configuration of the webhooks.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where the API server finds them, through their service.
+    /// The address that the service targets.
     pub address: SocketAddr,
-    /// The namespace of the service and of the secret.
+    /// Namespace of the service and the secret.
     pub namespace: String,
-    /// How long a certificate lasts.
+    /// Lifetime of a certificate.
     pub lifetime: Duration,
-    /// The drivers whose claims are judged.
+    /// The drivers whose claims are reviewed.
     pub ours: ServedDrivers,
-    /// After how long an agent counts as away.
+    /// The time without heartbeats after which an agent is silent.
     pub silence: Duration,
 }
 
-/// Serves webhooks for ever, in tasks of its own, and says whether the certificate is as it should be.
+/// Serves webhooks for ever, in tasks of its own. Returns a check that the certificate is valid.
 ///
-/// `writer` keeps the certificate while `leads` is set; `reader` looks up what is judged, with a
-/// budget of its own, because the API server waits for it.
+/// `writer` rotates the certificate while `leads` is set. `reader` reads objects for reviews, with a rate limit of its
+/// own, because the API server waits for them.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub fn start(
     settings: Settings,
     writer: Client,

@@ -1,4 +1,4 @@
-//! The questions of API servers and the answers to them (`k8s.io/api/admission/v1`).
+//! Admission reviews: requests of API servers, and responses (`k8s.io/api/admission/v1`).
 
 use crate::{
     api::well_known::{CLASS, GROW},
@@ -11,10 +11,10 @@ use k8s_openapi::{ByteString, api::apps::v1::StatefulSet};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-/// An update that an API server asks about.
+/// An update that is reviewed.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Update<K> {
-    /// What the answer refers to.
+    /// The request's UID, for the response.
     pub uid: String,
     /// The object as it shall be.
     #[serde(rename = "object")]
@@ -24,16 +24,15 @@ pub struct Update<K> {
     pub old: K,
 }
 
-/// A question has an object twice, and no object that etcd takes is larger than a mebibyte and a half. What is longer
-/// passes without being judged.
+/// Maximum length of a request. It contains an object twice, and objects in etcd have at most a mebibyte and a half. A
+/// longer request passes without a review.
 const MAX_LENGTH: usize = 4 << 20;
 
-/// How much of a question is kept while it arrives, whatever its author wrote into it. What is judged is seldom a
-/// tenth of that, and becomes twenty times as large in memory.
+/// Maximum number of needed bytes of a request. Usual ones have less than a tenth of it, which becomes twenty times as
+/// large in memory.
 const KEPT: usize = 64 << 10;
 
-/// How many claim templates a set may have to be judged: for each the API server may have to be asked twice, and
-/// others wait for their turn meanwhile.
+/// Maximum number of a set's claim templates. Each may need two requests to the API server, while other reviews wait.
 const MOST_TEMPLATES: usize = 16;
 
 const WORD: Keep = Keep::WORD;
@@ -50,7 +49,7 @@ macro_rules! review {
     };
 }
 
-/// What an update of a claim is judged by.
+/// Needed fields of a claim's update.
 pub static CLAIM: Keep = review!(
     "metadata": Keep::Members(&[
         ("name", WORD), ("namespace", WORD), ("uid", WORD), ("deletionTimestamp", WORD),
@@ -63,7 +62,7 @@ pub static CLAIM: Keep = review!(
     "status": Keep::Members(&[("phase", WORD), ("capacity", STORAGE)]),
 );
 
-/// What an update of a stateful set is judged by.
+/// Needed fields of a stateful set's update.
 pub static SET: Keep = review!(
     "metadata": Keep::Members(&[
         ("name", WORD), ("namespace", WORD), ("uid", WORD), ("deletionTimestamp", WORD),
@@ -73,7 +72,7 @@ pub static SET: Keep = review!(
         ("replicas", WORD),
         ("ordinals", Keep::Members(&[("start", WORD)])),
         ("selector", Keep::Members(&[("matchLabels", Keep::Each(&WORD))])),
-        // An edit is put back by its place among them.
+        // All templates are kept, because the patch addresses a template by its index.
         ("volumeClaimTemplates", Keep::Members(&[
             ("metadata", Keep::Members(&[("name", WORD), ("annotations", CLASS_OF_CLAIM)])),
             ("spec", Keep::Members(&[
@@ -85,10 +84,10 @@ pub static SET: Keep = review!(
     "status": Keep::Members(&[("replicas", WORD)]),
 );
 
-/// What is needed of a question, while it arrives: the rest of it is never in memory.
+/// Receives the needed fields of a request. The rest is never in memory.
 ///
 /// # Errors
-/// When it does not arrive, or there is more of it than may be kept.
+/// When the request is incomplete or too large.
 pub async fn arrive<B>(needed: &'static Keep, mut body: B) -> Result<Vec<u8>>
 where
     B: Body + Unpin,
@@ -103,7 +102,7 @@ where
         length += part.as_ref().len();
         ensure!(length <= MAX_LENGTH, "the question is too long");
         kept.append(&mut prune.next(part.as_ref())?);
-        // Between values there may be any number of spaces.
+        // Any number of spaces may precede or follow a value.
         ensure!(
             kept.len() <= KEPT,
             "there is too much between the question's values"
@@ -112,10 +111,10 @@ where
     Ok(kept)
 }
 
-/// Reads what was kept of a question about an update.
+/// Parses the needed fields of a request.
 ///
 /// # Errors
-/// When it is none.
+/// When it is no admission review.
 pub fn read<K: DeserializeOwned>(kept: &[u8]) -> Result<Update<K>> {
     #[derive(Deserialize)]
     #[serde(bound = "K: DeserializeOwned")]
@@ -140,25 +139,25 @@ impl Update<StatefulSet> {
     }
 }
 
-/// What is thought of an update.
+/// Result of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Why it is refused, if it is.
+    /// Why the update is rejected, if it is.
     pub refusal: Option<String>,
-    /// What its author is told if it is not.
+    /// Warnings for the author of an allowed update.
     pub warnings: Vec<String>,
-    /// Operations that change it (RFC 6902).
+    /// JSON patch of the object (RFC 6902).
     pub patch: Vec<Value>,
 }
 
 impl Verdict {
-    /// It may pass.
+    /// Allows the update.
     #[must_use]
     pub fn allowed() -> Self {
         Verdict::default()
     }
 
-    /// It may pass, and its author is told something.
+    /// Allows the update with a warning.
     #[must_use]
     pub fn warned(warning: String) -> Self {
         Verdict {
@@ -167,7 +166,7 @@ impl Verdict {
         }
     }
 
-    /// It may not pass.
+    /// Rejects the update.
     #[must_use]
     pub fn refused(why: String) -> Self {
         Verdict {
@@ -176,7 +175,7 @@ impl Verdict {
         }
     }
 
-    /// The answer to the question with this UID.
+    /// Formats the response to the request with this UID.
     #[must_use]
     pub fn answer(&self, uid: &str) -> String {
         let mut response = json!({
@@ -239,7 +238,7 @@ mod tests {
         assert!(self::response(&Verdict::allowed()).get("patch").is_none());
     }
 
-    /// What is kept of a question that arrives in parts.
+    /// Returns the needed fields of a request that arrives in chunks.
     async fn kept(needed: &'static Keep, question: &str) -> Result<String> {
         let parts: Vec<_> = question.as_bytes().chunks(9999).collect();
         let parts = parts.into_iter().map(|part| {

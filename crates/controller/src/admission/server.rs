@@ -1,4 +1,4 @@
-//! Answering API servers, over TLS.
+//! TLS server for API servers.
 
 #[cfg(test)]
 mod tests;
@@ -46,41 +46,41 @@ use tokio_rustls::{
     },
 };
 
-/// How long a question may take, with its turn: the API server waits for three seconds
+/// Timeout of a request, including its wait for a turn. The API server waits for three seconds
 /// (`deploy/cluster/webhooks.yaml`).
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many connections there are at most.
+/// Maximum number of connections.
 const PLACES: usize = 64;
 
-/// How long whoever connects has until its first question has begun.
+/// Timeout from the connection to the begin of its first request.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// An API server keeps a connection for its next question, and no longer than this.
+/// Timeout of an idle connection, which an API server keeps for its next request.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// How much of what arrives waits to be looked at.
+/// Size of the read buffer.
 const BUFFER: usize = 32 << 10;
 
-/// How many questions are judged at once: each is many times as large in memory.
+/// Number of concurrent reviews, because each takes many times the request's size in memory.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
-/// What a question is told that had no turn in time.
+/// The response to a request that had no turn in time.
 const BUSY: &str = "too many questions are judged already";
 
-/// The certificate that is shown to whoever connects next.
+/// The certificate that new connections get.
 #[derive(Debug, Default)]
 pub struct Shown {
     current: RwLock<Option<(Certificate, Arc<CertifiedKey>)>>,
-    /// It was looked, and nobody had made one.
+    /// Whether a check found no certificate.
     is_awaited: AtomicBool,
 }
 
 impl Shown {
-    /// Shows this one from now on.
+    /// Serves this certificate from now on.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// When it is invalid.
     pub fn show(&self, certificate: &Certificate) -> Result<()> {
         let before = self.current.read().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*before, Some((shown, _)) if shown == certificate) {
@@ -92,21 +92,21 @@ impl Shown {
         Ok(())
     }
 
-    /// What is shown.
+    /// The current certificate.
     #[must_use]
     pub fn certificate(&self) -> Option<Certificate> {
         let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|(certificate, _)| certificate.clone())
     }
 
-    /// There is no certificate that could be shown.
+    /// Notes that there is no certificate.
     pub fn nothing_yet(&self) {
         self.is_awaited.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that is as it should be. Only who leads makes the first certificate, and where a rollout turns
-    /// webhooks on, whoever leads has none and goes only when others are ready; so they are without one,
-    /// but not before they have looked.
+    /// Whether the replica is ready. Only the leader generates the first certificate. When a rollout enables
+    /// webhooks, the old leader has none, and is replaced only after new replicas are ready. So replicas are ready
+    /// without a certificate, once they have checked.
     #[must_use]
     pub fn suffices(&self, leads: bool) -> bool {
         let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
@@ -121,20 +121,20 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// What judging needs.
+/// Reviews requests.
 #[derive(Clone)]
 pub struct Judge {
     pub client: Client,
     pub ours: ServedDrivers,
-    /// After how long an agent counts as away.
+    /// The time without heartbeats after which an agent is silent.
     pub silence: Duration,
     pub metrics: Metrics,
 }
 
-/// Answers for ever, in tasks of its own.
+/// Serves for ever, in tasks of its own.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -170,7 +170,7 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot:
         _ = connection.as_mut() => return,
         begun = timeout_at(until, first.notified()) => if begun.is_err() { return },
     }
-    // It ends when the other side goes, or when somebody else needs its place.
+    // Ends when the peer closes it, or when another connection needs its slot.
     let _ = connection.await;
 }
 
@@ -232,7 +232,7 @@ impl Judge {
         }
     }
 
-    /// The answer to a question, which passes if it cannot be judged.
+    /// Returns the response to a request. An update that cannot be reviewed is allowed.
     async fn judged<K, F>(
         &self,
         what: &str,
@@ -248,7 +248,7 @@ impl Judge {
         let Ok(_turn) = timeout_at(until, TURNS.acquire()).await else {
             log::warn("cannot judge", &[("what", what), ("error", BUSY)]);
             self.metrics.operated(&operation, "failed");
-            // It passes: an answer would have to name the question, which was not read.
+            // An error, which allows the update: a response would need the request's UID, which was not parsed.
             anyhow::bail!(BUSY);
         };
         let update = review::read::<K>(question)?;

@@ -1,5 +1,5 @@
-//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::stateful_set_templates`]. And
-//! the annotation that lets pods be stopped for growth.
+//! Admission of sizes in stateful sets' annotations, written by users or by [`super::stateful_set_templates`], and of
+//! the annotation that permits evictions.
 
 use super::{
     review::{Update, Verdict},
@@ -16,10 +16,10 @@ use k8s_openapi::api::{
 };
 use kube::{Client, ResourceExt};
 
-/// Judges what is new in annotations.
+/// Reviews changed annotations.
 ///
 /// # Errors
-/// When what has to be known cannot be read.
+/// When an object cannot be read.
 pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
     update.is_usual()?;
     refused_if_cut(judge_known(client, update).await)
@@ -29,7 +29,7 @@ async fn judge_known(client: &Client, update: &Update<StatefulSet>) -> Result<Ve
     if let Some(why) = meaningless(update) {
         return Ok(Verdict::refused(why));
     }
-    // Before anything is looked up: there is one annotation for each template at most.
+    // Validated before any read. There is at most one size for each template.
     let mut sizes = Vec::new();
     for (template, size) in changed(update) {
         match size {
@@ -55,8 +55,8 @@ async fn judge_known(client: &Client, update: &Update<StatefulSet>) -> Result<Ve
     Ok(Verdict::allowed())
 }
 
-/// What annotations ask for that did not stand there before. What was there is not judged again:
-/// whatever else is changed of a set must not be hindered by it.
+/// Returns the requests that are new or changed. Existing ones are not reviewed again, so that they never block other
+/// changes of the set.
 fn changed(update: &Update<StatefulSet>) -> Vec<(String, Result<Bytes, String>)> {
     let before = wanted(&update.old);
     let mut all = wanted(&update.new);
@@ -64,13 +64,13 @@ fn changed(update: &Update<StatefulSet>) -> Vec<(String, Result<Bytes, String>)>
     all
 }
 
-/// Why what the annotation newly says of pods means nothing.
+/// Returns why the changed annotation about evictions is invalid.
 fn meaningless(update: &Update<StatefulSet>) -> Option<String> {
     let why = restarts(&update.new).err()?;
     (restarts(&update.old).err().as_ref() != Some(&why)).then_some(why)
 }
 
-/// Why claims of a template cannot have a size.
+/// Returns why a template's claims cannot have a size.
 fn impossible(
     set: &StatefulSet,
     name: &str,
@@ -120,7 +120,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A set whose claims are made with a GiB, with an annotation.
+    /// A set whose claims are created with 1 GiB, with an annotation.
     fn set(grown: Option<&str>) -> StatefulSet {
         let annotations = grown.map(|size| json!({"grow.flexvol.dev/data": size}));
         let template = json!({
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(update(Some("always"), Some("always")), None);
     }
 
-    /// What an annotation for 3Gi is answered, of a set without a class whose first claim is as given.
+    /// The verdict on an annotation of 3Gi of a set without a class, with this first claim.
     fn judged(claim: Value) -> Verdict {
         let server = Server::start().unwrap();
         let make = |kind: &str, namespace: &str, name: &str, mut object: Value| {
@@ -278,7 +278,7 @@ mod tests {
         let why = |claim| judged(claim).refusal.unwrap_or_default();
         let by_class = why(claim(0, 0));
         assert!(by_class.contains("storage class \"disk\""), "{by_class}");
-        // A list tells no more of it.
+        // The list returns only a part of it.
         assert_eq!(why(claim(0, 30)), by_class);
         let cut = why(claim(100, 0));
         let told = "claim data-db-0 is too large to be understood";

@@ -1,6 +1,6 @@
-//! The claims of a stateful set that are there, and the class that they have, or are going to get.
+//! Existing claims of a stateful set, and the storage class that they have, or will get.
 //!
-//! Of an object that is too large only a part is read, and by that nothing is judged.
+//! Objects that are too large are read in part, and no verdict is based on a part.
 
 use super::review::Verdict;
 use crate::{
@@ -18,21 +18,21 @@ use k8s_openapi::api::{
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::{cmp::Reverse, fmt};
 
-/// What the default class is annotated with (`pkg/volume/util/storageclass.go` in Kubernetes).
+/// Annotations of the default class (`pkg/volume/util/storageclass.go` in Kubernetes).
 const DEFAULT_CLASS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
-/// So many claims of a set are looked at before a size is accepted; the controller looks at all.
+/// Maximum number of a set's claims that are reviewed. The controller checks all of them.
 const MOST_CLAIMS: u32 = 500;
 
-/// So many claims of a set that a list does not tell whole are read one by one.
+/// Maximum number of truncated claims of a list that are read one by one.
 const MOST_CUT: usize = 8;
 
 type Claims = Api<Read<PersistentVolumeClaim>>;
 
-/// There is more of a claim than is read, so nobody knows what it has, or of which class it is.
+/// The error for a claim that was read in part, so that its size and class are unknown.
 #[derive(Debug)]
 struct Cut(String);
 
@@ -48,7 +48,7 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// What hangs on what is not known is refused, and its author is told.
+/// Turns [`Cut`] into a rejection, because the verdict depends on the unread part.
 pub(super) fn refused_if_cut(judged: Result<Verdict>) -> Result<Verdict> {
     judged.or_else(|error| {
         let Cut(name) = error.downcast()?;
@@ -56,8 +56,7 @@ pub(super) fn refused_if_cut(judged: Result<Verdict>) -> Result<Verdict> {
     })
 }
 
-/// The storage class of a template: its own, or the one that its first claim was given by default, or
-/// would be given now.
+/// Returns the storage class of a template: its own, or the default class that its first claim got, or would get now.
 pub(super) async fn class_of(
     client: &Client,
     set: &StatefulSet,
@@ -79,7 +78,7 @@ pub(super) async fn class_of(
     class.context("read the storage class")
 }
 
-/// Also of a set with no pods, whose claims may be there still.
+/// Returns the class of the first claim, which may exist even if the set has no pods.
 async fn class_of_first_claim(
     client: &Client,
     set: &StatefulSet,
@@ -93,10 +92,10 @@ async fn class_of_first_claim(
     Ok(claim.as_ref().and_then(class_text).map(str::to_owned))
 }
 
-/// A claim of which all was read.
+/// Reads a whole claim.
 ///
 /// # Errors
-/// [`Cut`], when there is more of it.
+/// [`Cut`], when it was read in part.
 async fn whole_claim(claims: &Claims, name: &str) -> Result<Option<PersistentVolumeClaim>> {
     let claim = claims.get_opt(name).await.context("read a claim")?;
     if claim.as_ref().is_some_and(|claim| claim.cut) {
@@ -105,7 +104,7 @@ async fn whole_claim(claims: &Claims, name: &str) -> Result<Option<PersistentVol
     Ok(claim.map(|claim| claim.object))
 }
 
-/// The class of claims that name none (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).
+/// Returns the default class (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).
 fn by_default(classes: Vec<StorageClass>) -> Option<StorageClass> {
     let is_default = |class: &StorageClass| {
         let annotations = class.metadata.annotations.as_ref();
@@ -113,20 +112,20 @@ fn by_default(classes: Vec<StorageClass>) -> Option<StorageClass> {
         DEFAULT_CLASS.iter().any(|key| text(key) == Some("true"))
     };
     let defaults = classes.into_iter().filter(is_default);
-    // The newest, and of several the one whose name comes first.
+    // The newest, or among equally old ones the first by name.
     defaults.max_by_key(|class| {
         let made = class.metadata.creation_timestamp.as_ref().map(|at| at.0);
         (made, Reverse(class.name_any()))
     })
 }
 
-/// The claims of the set's namespace, if that can be one.
+/// The claims of the set's namespace, if the namespace's name is valid.
 fn claims_near(client: &Client, set: &StatefulSet) -> Option<Claims> {
     let namespace = set.namespace().filter(|name| is_object_name(name))?;
     Some(Api::namespaced(client.clone(), &namespace))
 }
 
-/// The claims of these templates that are there, as far as they carry labels and are not too many.
+/// Returns the existing claims of these templates, as far as they have the set's labels, up to a limit.
 pub(super) async fn claims(
     client: &Client,
     set: &StatefulSet,
@@ -135,7 +134,7 @@ pub(super) async fn claims(
     let Some(claims) = claims_near(client, set) else {
         return Ok(Vec::new());
     };
-    // Kubernetes labels them with what the set selects (`pkg/controller/statefulset`).
+    // Kubernetes labels them with the set's selector (`pkg/controller/statefulset`).
     let labels = set.spec.selector.match_labels.iter().flatten();
     let labels: Vec<_> = labels
         .map(|(key, value)| format!("{key}={value}"))
@@ -233,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Before its controller has made any pod of these.
+    /// The set's controller has created no pod of these ordinals yet.
     #[test]
     fn claims_of_a_set_that_is_scaled_up_by_far_are_looked_at() {
         let set = json!({

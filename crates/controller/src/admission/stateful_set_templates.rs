@@ -1,11 +1,10 @@
-//! Claim templates that are edited.
+//! Edits of claim templates.
 //!
-//! Kubernetes refuses every edit of a set's claim templates. So the size of an edited template is put
-//! where the controller acts on it, in the annotation of [`crate::reconcile::stateful_set`], and the template is put back
-//! as it was: what reaches Kubernetes' own validation has no edit of a template any more, and whatever
-//! else is in the request passes. A manifest with the edited size may be applied again and again,
-//! because each time the same is done. So may one with a former size: the annotation stays, and with
-//! it what the claims shall have.
+//! Kubernetes rejects every edit of a set's claim templates. So this webhook moves the size of an edited template to
+//! the annotation of [`crate::reconcile::stateful_set`], and restores the template. The request that reaches
+//! Kubernetes' own validation contains no edit of a template any more, and its other changes pass. A manifest with
+//! the edited size may be applied repeatedly with the same result. A manifest with a former size keeps the
+//! annotation, and with it the size of the claims.
 
 use super::{
     review::{Update, Verdict},
@@ -22,15 +21,15 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::Client;
 use serde_json::json;
 
-/// A claim template whose size is edited.
+/// A claim template whose size was edited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Edit {
     template: String,
-    /// Where the template is in the edited set.
+    /// Index of the template in the edited set.
     index: usize,
-    /// What the template says now, as it is written, and what that is.
+    /// The stored size, as written and in bytes.
     old: (String, Bytes),
-    /// What it shall say.
+    /// The edited size.
     new: Bytes,
 }
 
@@ -49,10 +48,10 @@ fn edits(update: &Update<StatefulSet>) -> Vec<Edit> {
     edits.collect()
 }
 
-/// Puts edited templates back, if their claims are ours to grow.
+/// Restores edited templates whose claims are ours to grow.
 ///
 /// # Errors
-/// When what has to be known cannot be read.
+/// When an object cannot be read.
 pub async fn edit(
     client: &Client,
     ours: &ServedDrivers,
@@ -96,7 +95,7 @@ fn put_back(update: &Update<StatefulSet>, edits: &[Edit]) -> Verdict {
         verdict.patch.push(back);
         let key = format!("{GROW}{template}");
         let here = grown(&update.new, template);
-        // Whoever sends a whole set may know nothing of the annotation that is stored.
+        // A manifest that replaces the set may lack the stored annotation.
         let before = here.or_else(|| grown(&update.old, template));
         let size = before.map_or(*new, |before| before.max(*new));
         if here != Some(size) {
@@ -123,7 +122,7 @@ fn put_back(update: &Update<StatefulSet>, edits: &[Edit]) -> Verdict {
     verdict
 }
 
-/// The size that an annotation asks for.
+/// The size that an annotation requests.
 fn grown(set: &StatefulSet, template: &str) -> Option<Bytes> {
     let annotations = set.metadata.annotations.as_ref()?;
     let text = annotations.get(&format!("{GROW}{template}"))?;
@@ -170,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What Kubernetes stores, and what the author is told.
+    /// The object that Kubernetes stores, and the author's warnings.
     fn stored(old: &Value, new: &Value) -> Result<(Value, Vec<String>), String> {
         let update = update(old, new);
         let verdict = put_back(&update, &edits(&update));
@@ -244,8 +243,8 @@ mod tests {
         assert!(warnings[0].contains("keep 3Gi"), "{warnings:?}");
     }
 
-    /// What is thought of an edit of template `data`, which names this class, while the cluster has these
-    /// claims and the classes `disk` of ours and `other`.
+    /// The verdict on an edit of template `data` with this class, in a cluster with these claims and the classes
+    /// `disk`, which is ours, and `other`.
     fn judged(
         class: Option<&str>,
         replicas: i32,
@@ -316,7 +315,7 @@ mod tests {
             let mut live = set(&gi(begun), "1Gi", None);
             let mut largest = begun;
             for (size, whole) in sizes {
-                // A manifest that is merged into what is there, or sent in its place.
+                // The manifest is merged into the stored set, or replaces it.
                 let mut new = set(&gi(size), "1Gi", None);
                 if !whole && live["metadata"].get("annotations").is_some() {
                     new["metadata"]["annotations"] = live["metadata"]["annotations"].clone();
@@ -332,7 +331,7 @@ mod tests {
                     let key = "grow.flexvol.dev/data";
                     prop_assert_eq!(&after["metadata"]["annotations"][key], &json!(gi(largest)));
                 } else if whole {
-                    // Nobody edited a template, so nobody asked for anything.
+                    // No template was edited, so no growth was requested.
                     largest = begun;
                 }
                 prop_assert_eq!(stored(&after, &new).map(|(again, _)| again["spec"].clone()), Ok(after["spec"].clone()));

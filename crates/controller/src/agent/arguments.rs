@@ -1,4 +1,4 @@
-//! The arguments of a driver's calls, as kubelet gives them.
+//! Arguments of driver calls, as kubelet passes them.
 
 use super::callout::{Callout, made};
 use crate::api::v1alpha1::{NodeVolumeSpec, NodeVolumeStatus};
@@ -6,7 +6,7 @@ use flexvol_sdk::Bytes;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The arguments of the call that a callout is, for the volume of this name; none if it is none.
+/// Returns the arguments of a callout for the volume of this name, or `None` for no callout.
 #[must_use]
 pub fn arguments(
     callout: &Callout,
@@ -20,7 +20,7 @@ pub fn arguments(
         Callout::Nothing => return None,
         Callout::Provision => Some(&node_volume.parameters),
         Callout::Expand { .. } => known.map(|made| &made.options),
-        // What the driver may have made is where the parameters said.
+        // Storage that the driver may have made is where the parameters said.
         Callout::Delete => Some(known.map_or(&node_volume.parameters, |made| &made.options)),
     };
     for (key, value) in options.into_iter().flatten() {
@@ -30,7 +30,7 @@ pub fn arguments(
     let mut put =
         |key: &str, value: String| json.insert(format!("kubernetes.io/{key}"), json!(value));
     put("pvOrVolumeName", name.to_owned());
-    // Tells a driver also that what it is told are parameters.
+    // Their presence also tells a driver that its options are parameters.
     if *callout == Callout::Provision || (*callout == Callout::Delete && known.is_none()) {
         put("pvc.namespace", node_volume.claim.namespace.clone());
         put("pvc.name", node_volume.claim.name.clone());
@@ -65,8 +65,8 @@ pub fn arguments(
     })
 }
 
-/// The arguments of `expandfs`, as kubelet gives them, after those of the `expandvolume` that reached this size: for
-/// what is mounted in the pod's directory.
+/// Returns the arguments of `expandfs`, as kubelet passes them. They follow from those of the `expandvolume` that
+/// reached this size. `dir` is the mount point in the pod's directory.
 #[must_use]
 pub fn of_file_system(of_storage: &[String], dir: &Path, new: Bytes) -> Option<Vec<String>> {
     let [_, options, _, _, old] = of_storage else {

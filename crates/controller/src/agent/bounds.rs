@@ -1,38 +1,38 @@
-//! What an agent writes, as the schemas in `deploy/cluster/objects.yaml` bound it: what a driver says and does
-//! not fit would be refused by the API server, and the node's answer with it.
+//! Limits of what an agent writes, by the schemas in `deploy/cluster/objects.yaml`. The API server would reject the
+//! whole answer of a node if one value of a driver exceeded them.
 
 use super::exec::Failure;
 use flexvol_sdk::{Bytes, DriverStatus, ErrorClass};
 
-/// Characters of a message.
+/// Maximum number of characters of a message.
 pub(super) const MESSAGE: usize = 1024;
 
-/// Options of a volume.
+/// Maximum number of options of a volume.
 const OPTIONS: usize = 128;
 
-/// Characters of an option's name, and of its value.
+/// Maximum number of characters of an option's name, and of its value.
 const OPTION: (usize, usize) = (253, 8192);
 
-/// Characters of a file system's name.
+/// Maximum number of characters of a file system's name.
 const FS_TYPE: usize = 63;
 
-/// Storage classes of which a node tells something.
+/// Maximum number of storage classes in a node's report.
 pub(super) const CLASSES: usize = 512;
 
-/// The beginning of a message that is longer.
+/// Truncates a message.
 pub(super) fn message(text: &str) -> String {
     text.chars().take(MESSAGE).collect()
 }
 
-/// The API server has no larger integers.
+/// Limits a size to the API server's largest integer.
 pub(super) fn size(bytes: Bytes) -> u64 {
     bytes.0.min(i64::MAX.unsigned_abs())
 }
 
-/// The reply, if what identifies a volume in it can be kept: of that nothing can be left out.
+/// Returns the reply if its identification of the volume can be stored. That cannot be truncated.
 ///
 /// # Errors
-/// When it cannot.
+/// When it exceeds the limits.
 pub(super) fn kept(driver: &str, reply: DriverStatus) -> Result<DriverStatus, Failure> {
     let exceeds = |text: &str, most: usize| text.chars().count() > most;
     let long =
@@ -67,7 +67,7 @@ mod tests {
     };
     use serde_json::{json, to_value};
 
-    /// The reply to `provision`, with an option of which the name has so many characters and the value so many.
+    /// A reply to `provision` with this number of options, and these numbers of characters in each name and value.
     fn reply(options: usize, (name, value): (usize, usize), fs_type: usize) -> DriverStatus {
         let names = (0..options).map(|number| format!("{number:é>name$}"));
         let mut reply = DriverStatus::success();
@@ -77,7 +77,7 @@ mod tests {
         reply
     }
 
-    /// Why the answer with this reply would be refused.
+    /// Why the API server would reject an answer with this reply.
     fn refused(reply: DriverStatus) -> Option<String> {
         let answer = succeeded(&Callout::Provision, &NodeVolumeStatus::default(), reply);
         let schema = &schema("NodeVolume")["properties"]["status"];

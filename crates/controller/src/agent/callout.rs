@@ -1,4 +1,4 @@
-//! What a NodeVolume obliges a node to do: a pure function of the NodeVolume and of the last answer.
+//! The callout that a NodeVolume demands: a pure function of the NodeVolume and of the last answer.
 
 use crate::{
     api::v1alpha1::{NodeVolumeSpec, NodeVolumeStatus, StorageState, VolumeSource},
@@ -6,31 +6,31 @@ use crate::{
 };
 use flexvol_sdk::Bytes;
 
-/// One call of the driver.
+/// A call to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Callout {
-    /// None: all is as ordered.
+    /// No call: the storage is as requested.
     Nothing,
-    /// `provision`: it finds what it made before.
+    /// `provision`, which is idempotent: it finds existing storage.
     Provision,
-    /// `expandvolume`: to this size from that, which may be the same; it measures.
+    /// `expandvolume` from the old to the new size. Equal sizes only measure.
     Expand {
-        /// Bytes.
+        /// In bytes.
         new: u64,
-        /// Bytes.
+        /// In bytes.
         old: u64,
     },
     /// `delete`.
     Delete,
 }
 
-/// What to call next.
+/// Returns the next callout.
 #[must_use]
 pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
     match (node_volume.state, answer.state) {
         (StorageState::Absent, Some(StorageState::Absent)) => Callout::Nothing,
         (StorageState::Absent, _) => Callout::Delete,
-        // Where data may be, an empty volume in their place would hide that they are gone.
+        // Data may have been there, and an empty volume in their place would hide the loss.
         (StorageState::Present, None | Some(StorageState::Absent))
             if node_volume.publishing || node_volume.published =>
         {
@@ -50,8 +50,8 @@ pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> 
     }
 }
 
-/// The same where it is known whether the answer is to the NodeVolume as it stands: a size that nothing explains is no
-/// reason not to grow, so it is measured anew, once after each change of the NodeVolume.
+/// Like [`next_callout`], if it is known whether the answer is for the current generation. An implausible size must not
+/// prevent growth, so it is measured again, once after each change of the NodeVolume.
 #[must_use]
 pub fn due_callout(
     node_volume: &NodeVolumeSpec,
@@ -73,7 +73,7 @@ pub fn due_callout(
     }
 }
 
-/// The size of storage that has just grown for a published volume, as far as it counts: its file system has to follow.
+/// Returns the size that counts of storage that has just grown for a published volume. Its file system has to follow.
 #[must_use]
 pub fn reached(
     callout: &Callout,
@@ -134,7 +134,7 @@ mod tests {
         );
         let grow = Callout::Expand { new: 3, old: 2 };
         assert_eq!(next_callout(&wanted(3), &answer(present, Some(2))), grow);
-        // It tells no sizes: its file system grows it.
+        // The driver reports no sizes: the growth of the file system has to grow the storage.
         assert_eq!(
             next_callout(&wanted(3), &answer(present, None)),
             Callout::Nothing

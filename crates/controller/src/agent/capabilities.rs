@@ -1,4 +1,4 @@
-//! What the node's drivers can do, as they said once.
+//! Cache of the drivers' capabilities.
 
 use super::exec::{Drivers, Failure};
 use flexvol_sdk::Capabilities;
@@ -7,12 +7,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Of the drivers that have answered, what they can do.
+/// Capabilities of the drivers that have answered.
 #[derive(Debug, Default)]
 pub(super) struct KnownCapabilities(Mutex<BTreeMap<String, Capabilities>>);
 
 impl KnownCapabilities {
-    /// What a driver can do; it is asked, unless it has answered before.
+    /// Returns a driver's capabilities, from the cache or by a call.
     pub async fn of(&self, drivers: &Drivers, driver: &str) -> Result<Capabilities, Failure> {
         let known = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,10 +24,10 @@ impl KnownCapabilities {
         }
     }
 
-    /// Asks a driver, also one that has answered before.
+    /// Calls a driver for its capabilities, and caches them.
     pub async fn ask(&self, drivers: &Drivers, driver: &str) -> Result<Capabilities, Failure> {
         let reply = drivers.call(driver, &["init".to_owned()]).await?;
-        // What kubelet assumes of a driver that does not say.
+        // Kubelet's defaults apply to a driver that does not report them.
         let capabilities = reply.capabilities.unwrap_or_default();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(driver.to_owned(), capabilities);

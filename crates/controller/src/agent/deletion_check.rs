@@ -1,4 +1,4 @@
-//! Why storage is not deleted though a NodeVolume says so: what is in use, or shall stay, is not ours to take.
+//! Check before a deletion: storage that is in use, or has to stay, is never deleted, whatever a NodeVolume requests.
 
 use crate::{
     api::{
@@ -13,7 +13,7 @@ use crate::{
 use anyhow::{Context, Result};
 use kube::{Api, Client};
 
-/// Why storage must not be deleted, whatever the NodeVolume says.
+/// Returns why storage must not be deleted, whatever the NodeVolume requests.
 pub(super) async fn deletion_forbidden(
     client: &Client,
     ours: &ServedDrivers,
@@ -30,15 +30,15 @@ pub(super) async fn deletion_forbidden(
     let (read, known) = (node_volume.clone(), Some(place.clone()));
     let live = observe::read_with(client, name, Some(read), known, ours).await?;
     let mut moments = vec![live.observed(name, ours)];
-    // One that is another claim's since may be used by pods of both.
+    // The volume was handed on to another claim, and pods of both may use it.
     if live.volume.as_ref().and_then(handed_on).is_some() {
         let claim = observe::read_claim(client, claim_uid(name), &place).await?;
         let mut live = live;
         live.put_claim(claim);
         moments.push(live.observed(name, ours));
     }
-    // After the volume: one that says Retain goes when its NodeVolume has gone, so a volume that is not there
-    // says nothing about its storage unless the NodeVolume is there afterwards.
+    // Read after the volume. A retained volume goes after its NodeVolume, so the absence of a volume proves nothing
+    // unless the NodeVolume still exists afterwards.
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let now = node_volumes
         .get_opt(name)
@@ -52,14 +52,14 @@ pub(super) async fn deletion_forbidden(
     Ok(moments.iter().find_map(in_use))
 }
 
-/// One that somebody deleted waits for its storage to be deleted, so it still wants that.
+/// Whether a NodeVolume still requests the deletion. If it is being deleted itself, it still waits for that.
 fn still_wants(now: &NodeVolume, node_volume: &NodeVolume) -> bool {
     now.metadata.uid == node_volume.metadata.uid && now.spec.state == StorageState::Absent
 }
 
-/// Why the storage of a volume must not be deleted.
+/// Returns why the storage of a volume must not be deleted.
 fn in_use(observed: &Observed) -> Option<&'static str> {
-    // It was never a volume's: that of its name was made on another node, and is in use there.
+    // The storage never was a volume's: the volume of its name was made, and is used, on another node.
     if let (Some(volume), Some(node_volume)) = (&observed.volume, &observed.node_volume)
         && volume.is_elsewhere(node_volume)
         && volume.ours

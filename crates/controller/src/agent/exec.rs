@@ -1,4 +1,4 @@
-//! One call of a driver, as kubelet makes it, but with a deadline and with standard error apart.
+//! Driver calls like kubelet's, but with a timeout and separate standard error.
 
 use crate::support::log;
 use flexvol_sdk::{DriverStatus, ErrorClass, Status};
@@ -18,13 +18,13 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a call may take: the proposal's limit for growth.
+/// Default timeout of a call: the proposal's limit for growth.
 pub const DEADLINE: Duration = Duration::from_secs(600);
 
-/// The longest that an agent may be told to let one take, in seconds: the controller waits for it.
+/// Maximum timeout in seconds, because the controller waits for calls.
 pub(crate) const LONGEST_DEADLINE: u64 = 3600;
 
-/// How long a call may take, as the agent is told.
+/// Returns the configured timeout, within its limits.
 #[must_use]
 pub fn deadline(seconds: u64) -> Duration {
     let bounded = seconds.clamp(1, LONGEST_DEADLINE);
@@ -38,33 +38,33 @@ pub fn deadline(seconds: u64) -> Duration {
     Duration::from_secs(bounded)
 }
 
-/// No reply is longer.
+/// Maximum length of a reply.
 const MAX_LENGTH: u64 = 64 << 10;
 
-/// Where a node's drivers are, and how they are reached.
+/// Location of a node's drivers, and how they are run.
 #[derive(Clone, Debug)]
 pub struct Drivers {
-    /// Kubelet's plugin directory, as the drivers' own host sees it.
+    /// Kubelet's plugin directory, as seen in the drivers' mount namespace.
     pub plugins: PathBuf,
-    /// A mount namespace to enter first: `/proc/1/ns/mnt` in a pod that sees the host's processes.
+    /// Mount namespace to enter first: `/proc/1/ns/mnt` in a pod with `hostPID`.
     pub mounts: Option<PathBuf>,
-    /// How long a call may take.
+    /// Timeout of a call.
     pub deadline: Duration,
 }
 
-/// Why a call brought nothing.
+/// Failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What can be done about it.
     pub class: ErrorClass,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The driver does not know the callout.
+    /// Whether the driver lacks the callout.
     pub unsupported: bool,
 }
 
 impl Failure {
-    /// A failure of this class.
+    /// Creates a failure of this class.
     #[must_use]
     pub fn new(class: ErrorClass, message: String) -> Self {
         Failure {
@@ -76,10 +76,10 @@ impl Failure {
 }
 
 impl Drivers {
-    /// The mounts that drivers see.
+    /// The mount table of the drivers' mount namespace.
     #[must_use]
     pub fn mount_table(&self) -> PathBuf {
-        // Of the process whose namespace it is: /proc/1/ns/mnt.
+        // The namespace file is /proc/1/ns/mnt, and its process's directory /proc/1.
         let process = self
             .mounts
             .as_deref()
@@ -87,19 +87,19 @@ impl Drivers {
         process.unwrap_or(Path::new("/proc/self")).join("mountinfo")
     }
 
-    /// Calls a driver and returns its reply, which is a Success.
+    /// Calls a driver. Returns its reply if the status is Success.
     ///
     /// # Errors
-    /// When the driver is not there, does not end, answers no JSON, or says that it failed.
+    /// When the driver is missing, times out, prints no JSON, or reports a failure.
     pub async fn call(&self, driver: &str, arguments: &[String]) -> Result<DriverStatus, Failure> {
         let retry = |message: String| Failure::new(ErrorClass::Retryable, message);
         let program = self.program(driver).ok_or_else(|| {
             let message = format!("{driver:?} is no driver's name: vendor/driver");
             Failure::new(ErrorClass::Infeasible, message)
         })?;
-        // The same executable, which enters the host's mounts and then becomes the driver. The driver
-        // dies with the agent; what it has started does not, and may still run when the next agent
-        // calls: that is for the driver's own lock.
+        // Runs this executable, which enters the host's mount namespace and then execs the driver. The driver is killed
+        // when the agent dies. Its children are not, and may still run when the next agent calls: the driver's own lock
+        // has to handle that.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg("enter")
@@ -132,10 +132,10 @@ impl Drivers {
         let ended = timeout(self.deadline, all).await;
         let Ok(ended) = ended else {
             if let Some(group) = group {
-                // It has ended meanwhile.
+                // The group may have ended meanwhile.
                 let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
             }
-            // So that no zombie stays, unless it waits for a disk; the runtime then waits for it.
+            // Reaps the child, unless it is blocked by a disk. Then the runtime reaps it later.
             let _ = timeout(Duration::from_secs(5), child.wait()).await;
             let seconds = self.deadline.as_secs();
             let message = format!("driver {driver} did not end in {seconds} s, and was killed");
@@ -147,7 +147,7 @@ impl Drivers {
         let Ok(reply) = serde_json::from_slice::<DriverStatus>(&out) else {
             let said = String::from_utf8_lossy(if out.is_empty() { &err } else { &out });
             let said: String = said.trim().chars().take(200).collect();
-            // Events repeat the message to whoever has the claim, who shall not read what is the node's.
+            // Not in the message, which events show to the claim's owner: the output may contain details of the node.
             log::warn(
                 "a driver answered no JSON",
                 &[("driver", driver), ("said", &said)],
@@ -157,7 +157,7 @@ impl Drivers {
             )));
         };
         match reply.status {
-            // As kubelet has it (`driver-call.go`): who ends so has not succeeded.
+            // As in kubelet (`driver-call.go`): a nonzero exit status is a failure.
             Status::Success if !status.success() => Err(retry(format!(
                 "driver {driver} answered Success and failed ({status})"
             ))),
@@ -176,7 +176,7 @@ impl Drivers {
         }
     }
 
-    /// `vendor~driver/driver` in the plugin directory; names cannot lead out of it.
+    /// Returns `vendor~driver/driver` in the plugin directory. Valid names cannot lead out of it.
     fn program(&self, driver: &str) -> Option<PathBuf> {
         let (vendor, name) = driver.split_once('/')?;
         let plain = |part: &str| {
@@ -196,7 +196,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     if let Some(mut from) = from {
         let mut first = (&mut from).take(MAX_LENGTH);
         first.read_to_end(&mut bytes).await?;
-        // A driver that says more must not wait for a reader.
+        // Drains the rest, so that the driver never blocks on a full pipe.
         tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
     }
     Ok(bytes)
@@ -236,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_reply_is_not_repeated_to_whoever_has_the_claim() {
-        // What is called is this test's own executable, which complains of the arguments.
+        // Calls this test's own executable, which complains about the arguments.
         let called = drivers(DEADLINE).call("a/b", &["init".to_owned()]).await;
         let failure = called.unwrap_err();
         assert_eq!(failure.class, ErrorClass::Retryable);

@@ -1,5 +1,5 @@
-//! Growth of the file systems of mounted volumes. Kubelet would do it when it next looks at the pod, after a minute or more;
-//! whatever fails here is left to kubelet, which also tells people.
+//! Growth of mounted volumes' file systems. Kubelet would grow them when it next syncs the pod, after a minute or more.
+//! A failure here is left to kubelet, which also reports it.
 
 use super::{
     arguments::of_file_system,
@@ -20,27 +20,27 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long the news that the storage has grown waits for that of its file system.
+/// Time for which the report of grown storage waits for the growth of its file system.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The file systems of a node's volumes.
+/// Grows file systems of a node's volumes.
 pub(super) struct FileSystems {
     pub drivers: Drivers,
     pub capabilities: Arc<KnownCapabilities>,
     pub metrics: Metrics,
-    /// The volumes whose file systems are growing.
+    /// Volumes whose file systems are growing.
     pub busy: Mutex<HashSet<String>>,
 }
 
 impl FileSystems {
-    /// Whether a driver that can do this has file systems that somebody else than kubelet may have grown.
+    /// Whether a driver with these capabilities permits others than kubelet to grow its file systems.
     pub fn may_grow(capabilities: &Capabilities) -> bool {
         capabilities.requires_fs_resize && capabilities.concurrent_fs_resize
     }
 
-    /// Has the driver grow the file system of a volume whose storage has this size since the call with these arguments,
-    /// if a pod of this node writes to it, and returns the size if it was measured soon. A call that takes longer goes on:
-    /// kubelet never ends one either.
+    /// Grows the file system of a volume, whose storage has this size since the call with these arguments, if a pod
+    /// on this node has mounted it for writing. Returns the size if the driver measured it soon. A slower call goes
+    /// on: kubelet never ends one either.
     pub async fn grow(
         self: &Arc<Self>,
         driver: &str,
@@ -79,7 +79,7 @@ impl FileSystems {
         let Some(dir) = self.mounted(driver, name).await? else {
             return Ok(None);
         };
-        // Another version of it may have been installed since it was asked.
+        // Another version of the driver may have been installed since.
         let capabilities = self.capabilities.ask(&self.drivers, driver).await?;
         let Some(arguments) =
             of_file_system(of_storage, &dir, size).filter(|_| FileSystems::may_grow(&capabilities))
@@ -99,7 +99,7 @@ impl FileSystems {
         let measured = result?.volume_new_size;
         let retry = |why: String| Err(Failure::new(ErrorClass::Retryable, why));
         match measured {
-            // The claim would say what nobody has measured.
+            // The claim's capacity must be a measured size.
             None => return retry(format!("driver {driver} does not say what size it reached")),
             Some(measured) if measured < size => {
                 return retry(format!(
@@ -108,7 +108,7 @@ impl FileSystems {
             }
             Some(_) => {}
         }
-        // Of what was unmounted meanwhile a driver may have grown nothing.
+        // If the volume was unmounted meanwhile, the driver may have grown nothing.
         if self.mounted(driver, name).await?.as_ref() != Some(&dir) {
             return retry("the volume was unmounted meanwhile".to_owned());
         }
@@ -116,12 +116,12 @@ impl FileSystems {
         Ok(Some(size))
     }
 
-    /// The directory in which a pod writes to a volume.
+    /// The directory where a pod has mounted the volume for writing.
     async fn mounted(&self, driver: &str, name: &str) -> Result<Option<PathBuf>, Failure> {
         let table = self.drivers.mount_table();
         let (driver, name) = (driver.to_owned(), name.to_owned());
         let retry = |why: String| Failure::new(ErrorClass::Retryable, why);
-        // It may be long, and locked.
+        // The mount table may be long, and reading it may block.
         let found = spawn_blocking(move || {
             pod_mounts::writable(&table, &driver, &name)
                 .map_err(|error| retry(format!("cannot read {}: {error}", table.display())))

@@ -1,4 +1,4 @@
-//! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
+//! Heartbeats: the node's StorageNode with the drivers that answer, and the capacity for each storage class.
 
 use super::{bounds, capabilities::KnownCapabilities, exec::Drivers};
 use crate::{
@@ -30,28 +30,28 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// How often it is told, at least, unless the agent was told otherwise.
+/// Default maximum interval between heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// A driver that takes longer to say what it can do, or has room for, does not answer: others wait.
+/// Timeout of `init` and `capacity` calls. A slower driver counts as silent, because others wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon after the node's storage has changed.
+/// Pause after the node's storage has changed.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What was told last.
+/// The last report that was written.
 struct LastReport {
     node: StorageNode,
     when: Instant,
 }
 
-/// Whether nothing but the time is different, and what does not change while the agent runs.
+/// Whether two reports are equal except for the time, and for values that are constant while the agent runs.
 fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
     one.drivers == other.drivers && one.capacities == other.capacities
 }
 
-/// How long to wait after so many failures, at most a period. What fails one node fails all of them, which
-/// must not come again at once, so up to half of it is left to chance, from 0 to 1.
+/// Returns the backoff after failures, at most one heartbeat. Up to half of it is random (`chance` from 0 to 1),
+/// because a failure of all nodes must not make them all retry at once.
 fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
     let whole = Backoff {
         first: SOON,
@@ -60,16 +60,16 @@ fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
     whole.after(failures).mul_f64(1.0 - chance / 2.0)
 }
 
-/// From 0 to 1; the standard library has no other source.
+/// Random number from 0 to 1. The standard library has no other source.
 fn chance() -> f64 {
     let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     f64::from(u16::from_le_bytes([low, high])) / f64::from(u16::MAX)
 }
 
-/// After how many heartbeats what was measured is not told any more.
+/// Number of heartbeats after which measured capacities are stale.
 const STALE: u32 = 3;
 
-/// What room there was long ago nobody knows of now.
+/// Drops stale capacities. Returns whether there were any.
 fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
     let rooms = status
         .as_mut()
@@ -77,7 +77,7 @@ fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
     rooms.is_some_and(|rooms| !rooms.is_empty())
 }
 
-/// Tells the cluster what is on the node.
+/// Writes heartbeats.
 pub(super) struct Heartbeat {
     pub client: Client,
     pub node: String,
@@ -85,18 +85,18 @@ pub(super) struct Heartbeat {
     pub drivers: Drivers,
     pub capabilities: Arc<KnownCapabilities>,
     pub metrics: Metrics,
-    /// What waits until its driver may do better.
+    /// Work queue, whose waiting keys become ready when a driver appears.
     pub queue: Arc<Queue>,
-    /// How often the node is told to be there.
+    /// Interval between heartbeats.
     pub period: Duration,
-    /// The room on the node may have changed.
+    /// Notified when the capacity of the node may have changed.
     pub changed: Notify,
-    /// What is on the node was told once.
+    /// Whether a report was written.
     pub told: AtomicBool,
 }
 
 impl Heartbeat {
-    /// Looks what is on the node, and tells that and, as often as a heartbeat, that it is there, however long it looks.
+    /// Runs for ever. Measurements and heartbeats are independent, so that a slow driver delays no heartbeat.
     pub async fn run(&self) {
         let (found, mut seen) = watch::channel(None);
         tokio::join!(self.measure(&found), self.tell(&mut seen));
@@ -114,10 +114,10 @@ impl Heartbeat {
                     });
                     found.send_replace(Some(status));
                     if came {
-                        // What failed while it was not there need not wait for as long again.
+                        // Calls that failed without the driver need not wait for their backoff.
                         self.queue.hurry();
                     }
-                    // Whichever is first; several changes in a second are told at once.
+                    // Waits for a change or the next heartbeat. Changes within a second are reported together.
                     let _ = timeout(self.period, self.changed.notified()).await;
                     sleep(SOON).await;
                 }
@@ -157,7 +157,7 @@ impl Heartbeat {
         sleep(pause(*failures, self.period, chance())).await;
     }
 
-    /// Tells what was found, unless that was told less than a period ago.
+    /// Writes a report, unless an equal one was written less than a period ago.
     async fn tell_once(
         &self,
         mut status: StorageNodeStatus,
@@ -186,11 +186,11 @@ impl Heartbeat {
                     node.status = status.clone();
                     nodes.replace_status(&self.node, &write, &node).await
                 }
-                // The status is written in the next round.
+                // The next iteration writes the status.
                 None => nodes.create(&write, &self.storage_node()).await,
             };
             match written {
-                // Definitions of a former version let the server prune what they do not have.
+                // The API server prunes fields that an outdated CRD lacks. A write that lost fields is repeated.
                 Ok(node)
                     if node.status.last_heartbeat_time == status.last_heartbeat_time
                         && says_the_same(&node.status, &status) =>
@@ -251,7 +251,7 @@ impl Heartbeat {
         }
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         let classes = classes
-            // As the API server remembers them: all nodes ask each minute.
+            // From the API server's cache: all nodes ask each minute.
             .list(&ListParams::default().match_any())
             .await
             .context("list storage classes")?;
@@ -317,7 +317,7 @@ mod tests {
         assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
     }
 
-    /// Objects of a definition that was not applied anew do not have the newer fields.
+    /// An outdated CRD lacks the newer fields.
     #[tokio::test]
     async fn what_the_api_server_prunes_is_not_told_again() {
         let writes = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! The agent of a node: calls the node's drivers as the NodeVolumes for the node say.
+//! The agent of a node: calls the node's drivers for its NodeVolumes.
 
 mod arguments;
 mod bounds;
@@ -51,17 +51,17 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// So that drivers that hang keep no others from their work, more run where some take long: most calls take seconds.
+/// Most calls take seconds. Additional workers run while calls are slow, so that a driver that hangs blocks no other.
 const WORKERS: Workers = Workers {
     kind: "volume",
     count: 4,
     long: 12,
 };
 
-/// When a NodeVolume that has changed meanwhile is looked at again.
+/// Pause before a NodeVolume that has changed meanwhile is reconciled again.
 const SOON: Duration = Duration::from_millis(50);
 
-/// One node's agent.
+/// The agent of one node.
 pub struct Agent {
     client: Client,
     node: String,
@@ -69,9 +69,9 @@ pub struct Agent {
     drivers: Drivers,
     queue: Arc<Queue>,
     metrics: Metrics,
-    /// All NodeVolumes were seen once.
+    /// Whether the first list of NodeVolumes is complete.
     seen: AtomicBool,
-    /// The UIDs of the NodeVolumes that are not published, of whose storage this process knows.
+    /// UIDs of unpublished NodeVolumes whose storage this process has checked.
     looked: Mutex<HashSet<String>>,
     capabilities: Arc<KnownCapabilities>,
     heartbeat: Arc<Heartbeat>,
@@ -85,7 +85,7 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// The agent of a node for these drivers, which says so often that it is there.
+    /// Creates the agent of a node for these drivers, with this interval of heartbeats.
     #[must_use]
     pub fn new(
         client: Client,
@@ -133,13 +133,13 @@ impl Agent {
         })
     }
 
-    /// Whether all NodeVolumes were seen once, and what is on the node was told once: it is offered nothing before.
+    /// Whether the first list and the first heartbeat are complete. Before that, no volumes are placed on the node.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.seen.load(Ordering::Relaxed) && self.heartbeat.told.load(Ordering::Relaxed)
     }
 
-    /// Works for ever.
+    /// Runs for ever.
     pub async fn run(self: Arc<Self>) {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
@@ -155,8 +155,8 @@ impl Agent {
     async fn watch(&self) {
         let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
-        // Whatever is done is read live before, so the API server may list from its memory: before Kubernetes
-        // 1.31 it would read the NodeVolumes of all nodes from etcd.
+        // Lists from the API server's cache: before Kubernetes 1.31 a consistent list would read the NodeVolumes of all
+        // nodes from etcd, and each NodeVolume is read live before its call anyway.
         let config = watcher::Config::default().labels(&own).any_semantic();
         let handle = |event| match event {
             Event::Object(node_volume, Presence::There) => self.node_volume_seen(&node_volume),
@@ -178,7 +178,7 @@ impl Agent {
         }
         // Namespaces take turns.
         let owner = &node_volume.spec.claim.namespace;
-        // News of our own failure, or what a former agent failed at.
+        // An event of this agent's own failure, or a failure of a former agent.
         if answered && answer.failures > 0 {
             let pause = Backoff::FAILURES.after(answer.failures);
             self.queue.push_later(owner, &name, pause);
@@ -223,7 +223,7 @@ impl Agent {
                 result.and_then(|reply| bounds::kept(driver, reply))
             }
         };
-        // What cannot be asked is not asked again.
+        // A failed call is repeated, unless the driver lacks the callout.
         if result
             .as_ref()
             .err()
@@ -256,12 +256,12 @@ impl Agent {
                 );
                 match (&callout, &capabilities) {
                     (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {
-                        // Before it is published it has no file system that could grow it.
+                        // An unpublished volume is not mounted, so no growth of its file system can grow it.
                         let nobody_else =
                             !capabilities.requires_fs_resize || !node_volume.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
-                    // What was found before may not be there.
+                    // Storage that was found before may be gone.
                     (Callout::Provision | Callout::Expand { .. }, _)
                         if !node_volume.spec.published =>
                     {
@@ -280,13 +280,13 @@ impl Agent {
         }
         Ok(match after.failures {
             0 => Outcome::Done,
-            // Counted in the answer, so that a new agent goes on as slowly.
+            // The number is in the answer, so that a new agent continues the backoff.
             failures => Outcome::RequeueAfter(Backoff::FAILURES.after(failures)),
         })
     }
 
-    /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have
-    /// been replaced under its name.
+    /// Returns the callout that is due. For an unpublished volume, storage that a former agent found is checked
+    /// again: the machine may have been replaced under the node's name.
     fn due(&self, node_volume: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
         match due_callout(&node_volume.spec, answer, answered) {
             Callout::Nothing
@@ -294,7 +294,7 @@ impl Agent {
                     && !node_volume.spec.published
                     && !self.looked().contains(uid(&node_volume.metadata)) =>
             {
-                // What may be had by somebody already is not made again.
+                // Of a volume that may be in use already, `next_callout` measures the storage and never creates it.
                 let nothing_found = NodeVolumeStatus::default();
                 next_callout(&node_volume.spec, &nothing_found)
             }

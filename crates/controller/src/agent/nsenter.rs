@@ -1,5 +1,5 @@
-//! Becoming a driver: the agent starts itself anew, this enters the host's mounts, and becomes the
-//! program it was told. A process with threads could not enter another mount namespace.
+//! Entry point of driver calls: the agent runs itself anew, enters the host's mount namespace, and execs the driver. A
+//! process with threads could not enter another mount namespace.
 
 use anyhow::{Context, Result, ensure};
 use nix::{
@@ -16,13 +16,13 @@ use std::{
     process::Command,
 };
 
-/// Does not return if it succeeds. For a driver that is not there it answers as a driver does.
+/// Enters the namespace and execs the program. Returns only on errors, or after it has replied for a missing driver.
 ///
 /// # Errors
-/// When the agent is gone, the namespace cannot be entered, or the program not be started.
+/// When the agent is gone, or the namespace or the program fails.
 pub fn enter(agent: u32, mounts: Option<&Path>, program: &[OsString]) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("end with the agent")?;
-    // The signal comes only for what dies from now on.
+    // The kernel sends the signal only for deaths after the call.
     ensure!(parent_id() == agent, "the agent has ended");
     if let Some(mounts) = mounts {
         let namespace = File::open(mounts)
@@ -31,7 +31,7 @@ pub fn enter(agent: u32, mounts: Option<&Path>, program: &[OsString]) -> Result<
     }
     let (program, arguments) = program.split_first().context("no program is named")?;
     let error = Command::new(program).args(arguments).exec();
-    // Not an interpreter that it names.
+    // Unless the missing file is the interpreter of a script.
     if error.kind() == ErrorKind::NotFound && !Path::new(program).exists() {
         let place = Path::new(program).parent().and_then(Path::file_name);
         let driver = place.unwrap_or(program).display().to_string();

@@ -1,4 +1,4 @@
-//! Where the node's pods have a volume, as the host's mount table says.
+//! Mount points of a volume in pods, by the host's mount table.
 
 use std::{
     collections::HashSet,
@@ -8,17 +8,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directory of a pod in which a volume of this driver and name is mounted for writing, if there is one. Kubelet
-/// mounts it at `pods/UID/volumes/VENDOR~DRIVER/NAME` (`GetPodVolumeDir` in pkg/kubelet/kubelet_getters.go), below
-/// a directory that it may have been told.
+/// Returns the mount point where a pod has this volume mounted for writing, if there is one. Kubelet mounts it at
+/// `pods/UID/volumes/VENDOR~DRIVER/NAME` (`GetPodVolumeDir` in pkg/kubelet/kubelet_getters.go), below a configurable
+/// root directory.
 ///
 /// # Errors
-/// When the table cannot be read.
+/// When the mount table cannot be read.
 pub(super) fn writable(table: &Path, driver: &str, name: &str) -> io::Result<Option<PathBuf>> {
     Ok(find(&fs::read(table)?, driver, name))
 }
 
-/// Other processes' mounts are bytes: a line that is not understood is none of a pod's.
+/// Searches the table, whose lines may contain arbitrary bytes. A line that cannot be parsed is no pod's mount.
 fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
     let place = driver.replacen('/', "~", 1);
     let ending = [OsStr::new("volumes"), OsStr::new(&place), OsStr::new(name)];
@@ -29,7 +29,7 @@ fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
             && parts.next() == Some(OsStr::new("pods"))
     };
     let mut hidden = HashSet::new();
-    // What was mounted last lies over what was mounted there before.
+    // Later mounts hide earlier ones at the same mount point.
     let mut mounts = table
         .split(|byte| *byte == b'\n')
         .rev()
@@ -40,7 +40,7 @@ fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Of a pod, also of one from a file, whose UID is a hash.
+/// Whether it is a pod's UID. The UID of a static pod is a hash.
 fn is_uid(text: &OsStr) -> bool {
     let bytes = text.as_encoded_bytes();
     let is_digit = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
@@ -58,7 +58,7 @@ impl Mount {
         let (dir, options) = (unescaped(fields.next()?), fields.next()?);
         let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
         let (filesystem, _, whole) = (fields.next()?, fields.next()?, fields.next()?);
-        // Anybody who has a FUSE mounts it where he likes, and answers what he likes.
+        // An unprivileged user may mount a FUSE file system anywhere, and answer anything.
         let is_fuse = filesystem.starts_with(b"fuse");
         Some(Mount {
             dir: dir.into(),
@@ -67,14 +67,14 @@ impl Mount {
     }
 }
 
-/// The options of the mount, or of its file system, begin with this word.
+/// Whether the options of a mount, or of its superblock, contain `rw`.
 fn is_writable(options: &[u8]) -> bool {
     options
         .split(|byte| *byte == b',')
         .any(|word| word == b"rw")
 }
 
-/// The kernel writes spaces, and what else would end a field, as three octal digits (`mangle` in fs/proc_namespace.c).
+/// Decodes octal escapes, which the kernel writes for spaces and other separators (`mangle` in fs/proc_namespace.c).
 fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

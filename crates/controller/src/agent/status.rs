@@ -1,4 +1,4 @@
-//! What a node answers to a NodeVolume, and how its answer gets there.
+//! Answers to NodeVolumes, and how they are written.
 
 use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
@@ -9,16 +9,16 @@ use anyhow::{Context, Result};
 use flexvol_sdk::{DriverStatus, ErrorClass};
 use kube::{Api, ResourceExt, api::PostParams};
 
-/// How often an answer is written to a NodeVolume that changes again and again.
+/// Maximum number of attempts to write an answer to a NodeVolume that keeps changing.
 const ATTEMPTS: usize = 5;
 
-/// Writes the answer to a NodeVolume, and says whether the NodeVolume is still the one that was read. Of one that
-/// has changed while the driver worked, what the driver did is told all the same: nobody else could say
-/// what was made, and the generation in the answer says that it is one to the former request.
+/// Writes the answer to a NodeVolume. Returns whether the NodeVolume's generation is unchanged. If it has changed
+/// during the call, a success is written all the same, because only this agent knows what the driver made. The
+/// observed generation marks it as an answer to the former request.
 ///
 /// # Errors
-/// When it is not written; a conflict, when the NodeVolume is another one or the call failed, so that whoever
-/// tries again finds the rest out.
+/// When the write fails; a conflict, when the NodeVolume was replaced or the call failed, so that a retry starts from
+/// the new state.
 pub(super) async fn record(
     node_volumes: &Api<NodeVolume>,
     read: &NodeVolume,
@@ -29,7 +29,7 @@ pub(super) async fn record(
     let mut attempts = 1;
     loop {
         node_volume.status = Some(answer.clone());
-        // Little of them is read, and the API server keeps those that nobody sends.
+        // They were read in part, and the API server keeps them if they are not sent.
         node_volume.metadata.managed_fields = None;
         let written = node_volumes
             .replace_status(&name, &write, &node_volume)
@@ -51,7 +51,7 @@ pub(super) async fn record(
     }
 }
 
-/// The answer after a call that succeeded.
+/// Builds the answer after a successful call.
 pub(super) fn succeeded(
     callout: &Callout,
     before: &NodeVolumeStatus,
@@ -76,7 +76,7 @@ pub(super) fn succeeded(
         Callout::Expand { new, .. } => {
             after.state = Some(StorageState::Present);
             let reached = reply.volume_new_size.map(bounds::size);
-            // Success without a size, and with less than was asked for, is no growth.
+            // A success without a size, or with a smaller one than requested, is no growth.
             after.size = reached.or(before.size);
             if after.size.is_some_and(|size| size < *new) {
                 let problem = VolumeError {
@@ -97,8 +97,8 @@ pub(super) fn succeeded(
     after
 }
 
-/// The answer of a driver that has no `expandvolume`, and whether growth was asked of it that nobody else
-/// does either.
+/// Builds the answer for a driver without `expandvolume`. `hopeless` says that growth was requested and kubelet cannot
+/// grow the volume either.
 pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -> NodeVolumeStatus {
     if hopeless {
         let message = format!(
@@ -108,7 +108,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
     }
     NodeVolumeStatus {
         state: Some(StorageState::Present),
-        // Its file system grows it, or nobody does; then it is what it was when it was made.
+        // The growth of the file system, if any, changes the size. Otherwise it is the initial one.
         size: None,
         error: None,
         failures: 0,
@@ -116,7 +116,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
     }
 }
 
-/// The same answer, without what was found.
+/// Removes the findings from an answer.
 pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
     NodeVolumeStatus {
         state: None,
@@ -126,7 +126,7 @@ pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
     }
 }
 
-/// The answer after a call that failed.
+/// Builds the answer after a failed call.
 pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
     NodeVolumeStatus {
         error: Some(VolumeError {

@@ -1,86 +1,85 @@
-//! What we call things in a cluster. Objects carry these names, so they do not change.
+//! Well-known names in a cluster. Stored objects contain them, so they never change.
 
 pub use flexvol_claims::PROVISIONED_BY;
 
 use std::collections::BTreeMap;
 
-/// The group of our objects, and the domain of our annotations, labels and finalizers.
+/// The API group of our objects, and the domain of our annotations, labels and finalizers.
 pub const DOMAIN: &str = "flexvol.dev";
 
-/// The version of our objects.
+/// The API version of our objects.
 pub const VERSION: &str = "v1alpha1";
 
-/// Who the controller says it is, where it tells something.
+/// The name under which the controller reports, for example in events.
 pub const CONTROLLER: &str = "flexvol-controller";
 
-/// On a claim: storage is being made for it.
+/// Finalizer of a claim while storage is made for it.
 pub const CLAIM_FINALIZER: &str = "flexvol.dev/provisioning";
 
-/// On a persistent volume: its storage has to be looked after before it goes.
+/// Finalizer of a persistent volume: its storage has to be handled before it goes.
 pub const VOLUME_FINALIZER: &str = "flexvol.dev/storage";
 
-/// On a NodeVolume: the controller has not forgotten it yet.
+/// Finalizer of a NodeVolume until the controller has finished with it.
 pub const NODE_VOLUME_FINALIZER: &str = "flexvol.dev/node-volume";
 
-/// On a NodeVolume: the node, as [`node_label`] writes it, so that an agent watches its own alone.
+/// Label of a NodeVolume: its node, as [`node_label`] writes it, so that an agent watches only its own.
 pub const NODE_LABEL: &str = "flexvol.dev/node";
 
-/// On a persistent volume, and on what the scheduler is told of room: we look after it.
+/// Label of persistent volumes and CSIStorageCapacities that the controller manages.
 pub const MANAGED: &str = "flexvol.dev/managed";
 
-/// On a persistent volume: the name of the node that has its storage.
+/// Annotation of a persistent volume: the node that has its storage.
 pub const NODE_ANNOTATION: &str = "flexvol.dev/node";
 
-/// On a claim: who shall make its volume; the second is what it was called before 1.23.
+/// Annotation of a claim: its provisioner. The second name was used before 1.23.
 pub const PROVISIONER: [&str; 2] = [
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 ];
 
-/// On a claim: its class, which goes before the field of its spec (`GetPersistentVolumeClaimClass` in
-/// `pkg/apis/core/v1/helper`).
+/// Annotation of a claim: its class, which takes precedence over the field of its spec
+/// (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`).
 pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// On a claim: the node that the scheduler chose.
+/// Annotation of a claim: the node that the scheduler selected.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// On a pod of a stateful set: the revision of the set's template that it was made of
+/// Label of a stateful set's pod: the revision of the template from which the pod was created
 /// (`StatefulSetRevisionLabel`).
 pub const REVISION: &str = "controller-revision-hash";
 
-/// On a stateful set, followed by the name of a claim template: the size its claims shall have.
+/// Annotation of a stateful set, followed by the name of a claim template: the size that its claims shall have.
 pub const GROW: &str = "grow.flexvol.dev/";
 
-/// On a stateful set, after [`GROW`]: what may be done to its pods so that volumes grow which do not
-/// while a pod uses them.
+/// Suffix of [`GROW`] in an annotation of a stateful set: what may be done to its pods for volumes that grow only
+/// while no pod uses them.
 pub const OFFLINE: &str = "offline";
 
-/// On a persistent volume: what is to be done for a claim that is made anew.
+/// Annotation of a persistent volume: the state of a recovery that recreates its claim.
 pub const RECOVERY: &str = "flexvol.dev/recovery";
 
-/// On a storage class: no claim of it gets, or grows to, more than this size.
+/// Annotation of a storage class: the largest size of its claims, also after growth.
 pub const LARGEST: &str = "flexvol.dev/largest";
 
-/// A condition of a claim: kubelet has to grow the file system.
+/// Condition of a claim: kubelet has to grow the file system.
 pub const FILE_SYSTEM_RESIZE_PENDING: &str = "FileSystemResizePending";
 
-/// A condition of a claim: its storage did not grow. Kubernetes has the name since 1.31.
+/// Condition of a claim: its storage did not grow. Kubernetes has used this name since 1.31.
 pub const FAILED: &str = "ControllerResizeError";
 
-/// Why something about a claim's growth is told.
+/// Reason of events about a claim's growth that failed.
 pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
 
-/// Of a node: the name that volumes are bound to.
+/// Label of a node: the hostname to which volumes are bound.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The name that volumes on a node are bound to, and that pods are sent there by: usually the node's own.
+/// The hostname to which a node's volumes are bound and by which pods are scheduled there: usually the node's name.
 #[must_use]
 pub fn hostname(labels: Option<&BTreeMap<String, String>>) -> Option<&str> {
     labels?.get(HOSTNAME).map(String::as_str)
 }
 
-/// Whether an object may have this name (`IsDNS1123Subdomain` in apimachinery). What strangers call
-/// otherwise does not get into the path of a request.
+/// Whether an object may have this name (`IsDNS1123Subdomain` in apimachinery). Untrusted names must not become paths.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -92,20 +91,20 @@ pub fn is_object_name(name: &str) -> bool {
             .all(|byte| is_plain(byte) || b"-.".contains(&byte))
 }
 
-/// The name of the persistent volume and the NodeVolume of a claim.
+/// Returns the name of the persistent volume and of the NodeVolume of a claim.
 #[must_use]
 pub fn volume_name(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
 }
 
-/// The UID of the claim that a persistent volume and a NodeVolume are named after.
+/// Returns the UID of the claim after which a persistent volume and a NodeVolume are named.
 #[must_use]
 pub fn claim_uid(volume: &str) -> &str {
     volume.strip_prefix("pvc-").unwrap_or_default()
 }
 
-/// A node's name as a label's value: names may have 253 characters and values 63
-/// (`validation.LabelValueMaxLength` in apimachinery), so a long one ends in its checksum.
+/// Returns a node's name as a label's value. Names may have 253 characters and values 63
+/// (`validation.LabelValueMaxLength` in apimachinery), so a long name is truncated and ends in its checksum.
 #[must_use]
 pub fn node_label(node: &str) -> String {
     if node.len() <= 63 {
@@ -115,7 +114,7 @@ pub fn node_label(node: &str) -> String {
     format!("{head}-{:016x}", checksum(node))
 }
 
-/// FNV-1a: stable over versions and machines, unlike the standard library's.
+/// FNV-1a checksum: stable over versions and machines, unlike the standard library's hash.
 #[must_use]
 pub fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {

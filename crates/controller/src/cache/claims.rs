@@ -1,4 +1,4 @@
-//! The claims for which something is to be done, as watches have told of them, and those of them that no node can have.
+//! Cache of claims that need work, as watches report them, and of those that fit no node.
 
 use super::event_filter::ClaimSummary;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -9,23 +9,22 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Claims, by the names of their volumes.
+/// Claims by the names of their volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     all: HashMap<String, ClaimSummary>,
-    /// Volumes that no node can have, as was found when they were looked at last: when nodes offer more, they are
-    /// looked at.
+    /// Volumes that fitted no node at their last reconciliation. They are reconciled again when nodes offer more.
     nodeless: Nodeless,
-    /// A node offers more than before.
+    /// Whether a node offers more than before.
     offered: bool,
-    /// The volumes that are being looked at, and whether their claims were forgotten meanwhile.
+    /// Volumes that are being reconciled, and whether their claims were forgotten meanwhile.
     looked_at: HashMap<String, bool>,
 }
 
-/// Volumes, and the namespaces of their claims.
+/// Volumes, with the namespaces of their claims.
 #[derive(Debug, Default)]
 struct Nodeless {
     all: HashMap<String, String>,
@@ -51,7 +50,7 @@ impl Nodeless {
         }
     }
 
-    /// How many there would be, if all namespaces had as many as that of this one has.
+    /// Number of volumes if every namespace had as many as this volume's.
     fn share(&self, volume: &str) -> usize {
         let namespace = self.all.get(volume);
         let own = namespace.and_then(|name| self.by_namespace.get(name));
@@ -69,19 +68,19 @@ impl State {
     }
 }
 
-/// So many volumes that no node could have are looked at in a minute, whether or not nodes offer more: not all that
-/// makes a node fit again is told by its agent, and a look is a few requests.
+/// Number of volumes without a node that are reconciled in a minute, also if no node offers more: agents do not report
+/// every change that makes a node fit, and a reconciliation takes a few requests.
 const LOOKS: usize = 120;
 
-/// How soon one of them is looked at, if there are few.
+/// Pause of such a volume if there are few.
 const SOON: Duration = Duration::from_secs(60);
 
-/// And if there are many.
+/// Maximum pause if there are many.
 const LATE: Duration = Duration::from_secs(3600);
 
 impl Claims {
-    /// The claim of a volume was seen. Says when to look at it because of that, if that is to be done; what this
-    /// process has `written` itself is no reason.
+    /// Stores a claim that a watch reports. Returns when to reconcile its volume because of that, if at all. A change
+    /// that this process has `written` itself is no reason.
     pub fn put(&self, volume: String, mut claim: ClaimSummary, written: bool) -> Option<Instant> {
         let mut state = self.state();
         let at = claim.look(state.all.get(&volume), written, Instant::now());
@@ -89,18 +88,18 @@ impl Claims {
         at
     }
 
-    /// A volume is looked at from now on, until [`looked_at`](Self::looked_at).
+    /// Notes that the volume is being reconciled, until [`looked_at`](Self::looked_at).
     pub fn looks_at(&self, volume: &str) {
         self.state().looked_at.insert(volume.to_owned(), false);
     }
 
-    /// That has ended.
+    /// Notes that the reconciliation has ended.
     pub fn looked_at(&self, volume: &str) {
         self.state().looked_at.remove(volume);
     }
 
-    /// The claim of a volume that is being looked at was read, and no news may have told of it. What was forgotten
-    /// since has gone, or needs nothing: of that no news would tell again.
+    /// Adds the claim of a volume that is being reconciled, after a live read that may be ahead of the watch. A claim
+    /// that was forgotten meanwhile is gone or needs nothing, and is not added, as no event would remove it again.
     pub fn add(&self, volume: &str, claim: &PersistentVolumeClaim) {
         let mut state = self.state();
         if state.looked_at.get(volume) == Some(&true) {
@@ -112,12 +111,12 @@ impl Claims {
             .or_insert_with(|| ClaimSummary::of(claim));
     }
 
-    /// Nothing of a claim is to be done any more.
+    /// Removes a claim that needs no more work.
     pub fn forget(&self, volume: &str) {
         self.state().forget(volume);
     }
 
-    /// Forgets all claims but those with these UIDs, and says which volumes they are of.
+    /// Removes all claims except those with these UIDs. Returns the volumes of the removed ones.
     pub fn keep(&self, uids: &HashSet<String>) -> Vec<String> {
         let mut state = self.state();
         let gone = state.all.extract_if(|_, claim| !uids.contains(&claim.uid));
@@ -132,19 +131,19 @@ impl Claims {
         gone
     }
 
-    /// Whether something is to be done for the claim of a volume.
+    /// Whether the volume's claim needs work.
     pub fn has(&self, volume: &str) -> bool {
         self.state().all.contains_key(volume)
     }
 
-    /// Namespace and name of the claim of a volume, if something is to be done for it.
+    /// Namespace and name of the volume's claim, if the claim needs work.
     pub fn place(&self, volume: &str) -> Option<(String, String)> {
         let state = self.state();
         let claim = state.all.get(volume)?;
         Some((claim.namespace.clone(), claim.name.clone()))
     }
 
-    /// The namespaces and the volumes of the claims of a class.
+    /// Namespaces and volumes of a class's claims.
     pub fn of_class(&self, class: &str) -> Vec<(String, String)> {
         let state = self.state();
         let claims = state.all.iter();
@@ -153,7 +152,7 @@ impl Claims {
         of_class.collect()
     }
 
-    /// How many claims have not got what they ask for.
+    /// Number of claims that lack something they request.
     pub fn count_waiting(&self) -> usize {
         let state = self.state();
         let waits = |(volume, claim): &(&String, &ClaimSummary)| {
@@ -162,7 +161,7 @@ impl Claims {
         state.all.iter().filter(waits).count()
     }
 
-    /// No node can have the volume: it waits, and is looked at when nodes offer more than now, unless its claim has gone.
+    /// Marks a volume that fits no node, unless its claim is gone. It is reconciled when nodes offer more than now.
     pub fn wait_for_node(&self, volume: &str) {
         let mut state = self.state();
         let State { all, nodeless, .. } = &mut *state;
@@ -171,13 +170,13 @@ impl Claims {
         }
     }
 
-    /// A node may have the volume, or none is asked for.
+    /// Unmarks a volume: it may fit a node, or needs none.
     pub fn waits_for_no_node(&self, volume: &str) {
         self.state().nodeless.remove(volume);
     }
 
-    /// How soon a volume that no node can have is looked at without any news. Namespaces have equal shares of the
-    /// looks, so who has many such claims keeps no other waiting.
+    /// Returns the pause before a volume without a node is reconciled again. Namespaces have equal shares, so that many
+    /// such claims in one namespace do not delay others.
     pub fn pause(&self, volume: &str) -> Duration {
         let state = self.state();
         let minutes = state.nodeless.share(volume).div_ceil(LOOKS);
@@ -185,13 +184,13 @@ impl Claims {
         pause.clamp(SOON, LATE)
     }
 
-    /// A node offers more than before.
+    /// Notes that a node offers more than before.
     pub fn node_offers_more(&self) {
         self.state().offered = true;
     }
 
-    /// The volumes that no node could have, if one offers more since this was asked last. They wait until another
-    /// look finds otherwise.
+    /// Returns the volumes that fitted no node, if a node has offered more since the last call. They stay marked until
+    /// their reconciliation finds otherwise.
     pub fn nodeless(&self) -> HashSet<String> {
         let mut state = self.state();
         if std::mem::take(&mut state.offered) {

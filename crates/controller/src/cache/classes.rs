@@ -1,4 +1,4 @@
-//! Storage classes, as a watch has told of them.
+//! Cache of storage classes.
 
 use crate::{k8s::meta::uid, runtime::reflector::Presence};
 use anyhow::{Context, Result};
@@ -9,12 +9,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// All classes, which only administrators may write: there are few.
+/// All classes. Only administrators may write them, so there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Classes(Mutex<HashMap<String, Arc<StorageClass>>>);
 
 impl Classes {
-    /// A class is as seen, or has gone.
+    /// Applies a watch's report of a class.
     pub fn put(&self, class: &StorageClass, presence: Presence) {
         let name = class.name_any();
         match presence {
@@ -23,13 +23,13 @@ impl Classes {
         };
     }
 
-    /// Forgets all classes but those with these UIDs.
+    /// Removes all classes except those with these UIDs.
     pub fn keep(&self, uids: &HashSet<String>) {
         self.all()
             .retain(|_, class| uids.contains(uid(&class.metadata)));
     }
 
-    /// A class; one that no watch has told of yet is read.
+    /// Returns a class from the cache, or else reads it.
     ///
     /// # Errors
     /// When the API server does not answer.

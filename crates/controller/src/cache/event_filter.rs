@@ -1,4 +1,4 @@
-//! Which changes of a claim are a reason to reconcile its volume.
+//! Event filter: which changes of a claim are a reason to reconcile its volume.
 
 use crate::{
     api::well_known::CLAIM_FINALIZER,
@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A claim as it was last seen, as far as a change of it can be a reason to look closer.
+/// The last seen state of a claim, reduced to fields whose change may be a reason to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimSummary {
     pub namespace: String,
@@ -21,51 +21,51 @@ pub(crate) struct ClaimSummary {
     pub uid: String,
     pub held: bool,
     pub deleting: bool,
-    /// What it is, or is to be, bound to.
+    /// The volume to which it is, or will be, bound.
     pub volume: Option<String>,
     pub class: Option<String>,
     version: Option<String>,
     phase: Option<String>,
     node: Option<String>,
     request: Bytes,
-    /// It changes below the request where kubelet ends a growth that a larger one has overtaken.
+    /// It may change and stay below the request: kubelet finishes a growth that a larger request has overtaken.
     capacity: Bytes,
     file_system_resize_pending: bool,
-    /// Kubernetes' own expander may take it back where the storage still fails to grow.
+    /// Compared because Kubernetes' own expander may remove it although the storage still fails to grow.
     failure: Option<String>,
     looks: Looks,
 }
 
-/// When a claim was looked at, or is going to be, because of news of it: whoever may edit a claim may edit it
-/// again and again, and each look is several requests.
+/// Rate limit of reconciliations because of changes of one claim. Its author may edit a claim endlessly, and each
+/// reconciliation takes several requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Looks {
     last: Option<Instant>,
-    /// How many were at once, since it was left alone for a while.
+    /// Number of immediate ones since the last quiet period.
     quick: u32,
 }
 
-/// A claim that is touched is looked at no more often than this.
+/// Minimum interval between reconciliations of a claim with irrelevant changes.
 const APART: Duration = Duration::from_secs(5);
 
-/// So often a claim that has changed is looked at at once, until it was left alone for as long as
-/// [`LATELY`]: its life has fewer changes.
+/// Number of relevant changes that cause an immediate reconciliation, until the claim was quiet for [`LATELY`]. The
+/// life of a claim has fewer changes.
 const QUICK: u32 = 10;
 const LATELY: Duration = Duration::from_secs(60);
 
-/// What news of a claim are.
+/// Relevance of a claim's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// None.
+    /// No change.
     Old,
-    /// Somebody has written something into it that is none of our business.
+    /// A change of fields that decisions ignore.
     Touched,
-    /// It is another claim for decisions.
+    /// A change that may change decisions.
     Changed,
 }
 
 impl Looks {
-    /// When to look, after news.
+    /// Returns when to reconcile after a change.
     fn at(&mut self, now: Instant, news: News) -> Instant {
         let is_long_ago = |last| now.saturating_duration_since(last) >= LATELY;
         if self.last.is_none_or(is_long_ago) {
@@ -112,8 +112,8 @@ impl ClaimSummary {
         }
     }
 
-    /// When to look at the claim because of this, after what was seen before; none if it is no reason to, or
-    /// if this process has `written` it itself.
+    /// Returns when to reconcile the claim's volume, given the previously seen state. Returns `None` if the change is
+    /// irrelevant or this process has `written` it.
     pub fn look(
         &mut self,
         before: Option<&ClaimSummary>,
@@ -130,13 +130,13 @@ impl ClaimSummary {
         }
     }
 
-    /// The volume that it has.
+    /// The volume to which the claim is bound.
     pub fn bound_to(&self) -> Option<&str> {
         let bound = self.phase.as_deref() == Some("Bound");
         self.volume.as_deref().filter(|_| bound)
     }
 
-    /// Whether a volume is being made for it, or it has less than it asks for.
+    /// Whether the claim waits for a volume, or for a requested growth.
     pub fn is_waiting(&self) -> bool {
         let has = match self.bound_to() {
             Some(_) => self.request <= self.capacity,
@@ -145,14 +145,14 @@ impl ClaimSummary {
         !has && !self.deleting
     }
 
-    /// What this is after what was seen before. While the claim is not bound, everything is a reason to look
-    /// closer: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That it shall
-    /// no more is one, if the claim still asks for more.
+    /// Classifies the change since the previously seen state. While the claim is unbound, any change is a reason to
+    /// reconcile, which its author may want. A new request to kubelet is no reason, because nobody else can act. The
+    /// end of that request is a reason if the claim still requests more.
     pub fn news(&self, before: Option<&ClaimSummary>) -> News {
         let Some(before) = before else {
             return News::Changed;
         };
-        // That storage is about to be made for it whoever makes it knows.
+        // Our finalizer on an unbound claim is this controller's own write.
         let held = self.held && !before.held && self.volume.is_none();
         let same = ClaimSummary {
             held: before.held || held,
@@ -170,7 +170,7 @@ impl ClaimSummary {
         }
     }
 
-    /// Whether this is a reason to look closer.
+    /// Whether the change is a reason to reconcile.
     #[cfg(test)]
     fn is_news(&self, before: Option<&ClaimSummary>) -> bool {
         self.news(before) != News::Old
@@ -205,7 +205,7 @@ mod tests {
         assert!(seen("1Gi", false).is_news(Some(&growing)));
         assert!(seen("2Gi", true).is_news(Some(&growing)));
         assert!(!growing.is_news(Some(&growing)));
-        // What the controller itself, or Kubernetes for it, asks of kubelet.
+        // The controller, or Kubernetes' own expander, asks kubelet to grow the file system.
         assert!(!growing.is_news(Some(&seen("1Gi", false))));
         assert!(growing.is_news(None));
     }
@@ -232,7 +232,7 @@ mod tests {
         let begun = Instant::now();
         let mut before: Option<ClaimSummary> = None;
         let mut looks = Vec::new();
-        // Ten times a second; after a minute, with another node each time.
+        // Ten changes a second. After a minute, the selected node changes each time.
         for tenth in 0..1200_u32 {
             let moved = (tenth >= 600).then(|| json!({SELECTED_NODE: format!("n{tenth}")}));
             let claim = from_value(json!({"metadata": {

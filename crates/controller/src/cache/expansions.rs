@@ -1,4 +1,4 @@
-//! How long claims take to grow, as their watch tells it.
+//! Durations of claims' expansions, measured by their watch.
 
 use crate::k8s::{claim, meta::uid};
 use flexvol_sdk::Bytes;
@@ -10,20 +10,20 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The claims that ask for more than they have, by UID.
+/// Start of each expansion, by the claim's UID.
 #[derive(Debug, Default)]
 pub(crate) struct Expansions(Mutex<HashMap<String, Begun>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    /// When it was first seen to ask, by this process.
+    /// When this process first saw the request.
     at: Instant,
-    /// What it had then.
+    /// The capacity at that time.
     capacity: Bytes,
 }
 
 impl Expansions {
-    /// A claim was seen. Says how long it grew, if it has just got all that it asks for, and more than it had.
+    /// Applies a watch's report of a claim. Returns the duration if an expansion has just reached its request.
     pub fn seen(&self, seen: &PersistentVolumeClaim) -> Option<Duration> {
         let (uid, capacity) = (uid(&seen.metadata), claim::capacity(seen));
         let mut all = self.all();
@@ -33,17 +33,17 @@ impl Expansions {
             all.entry(uid.to_owned()).or_insert(begun);
             return None;
         }
-        // Or less is asked for.
+        // Without a larger capacity, the request was lowered instead.
         let begun = all.remove(uid).filter(|begun| capacity > begun.capacity)?;
         Some(begun.at.elapsed())
     }
 
-    /// A claim has gone.
+    /// Removes a deleted claim.
     pub fn forget(&self, gone: &PersistentVolumeClaim) {
         self.all().remove(uid(&gone.metadata));
     }
 
-    /// All claims but those with these UIDs have gone.
+    /// Removes all claims except those with these UIDs.
     pub fn keep(&self, uids: &HashSet<String>) {
         self.all().retain(|uid, _| uids.contains(uid));
     }

@@ -1,4 +1,4 @@
-//! What the controller keeps of the objects that it watches.
+//! Caches of the objects that the controller watches.
 
 pub(crate) mod claims;
 pub(crate) mod classes;

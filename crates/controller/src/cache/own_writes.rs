@@ -1,4 +1,4 @@
-//! What this process wrote lately: watches tell of it too, and that is no reason to look again.
+//! Recent writes of this process. Watches report them too, and they are no reason to reconcile.
 
 use crate::k8s::meta::uid;
 use kube::api::ObjectMeta;
@@ -7,10 +7,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How many writes are remembered.
+/// Number of remembered writes.
 const REMEMBERED: usize = 4096;
 
-/// The resource versions of recent writes, and the UIDs of what was deleted.
+/// Resource versions of recent writes, and UIDs of deleted objects.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites(Mutex<Versions>);
 
@@ -21,7 +21,7 @@ struct Versions {
 }
 
 impl OwnWrites {
-    /// The API server has answered with this object.
+    /// Remembers a written object, as the API server has returned it.
     pub fn add(&self, meta: &ObjectMeta) {
         self.remember(meta.resource_version.clone().unwrap_or_default());
     }
@@ -38,18 +38,18 @@ impl OwnWrites {
         }
     }
 
-    /// An object was deleted.
+    /// Remembers a deleted object.
     pub fn add_deletion(&self, meta: &ObjectMeta) {
         self.remember(uid(meta).to_owned());
     }
 
-    /// Whether this process has deleted an object.
+    /// Whether this process has deleted the object.
     pub fn has_deleted(&self, meta: &ObjectMeta) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.all.contains(uid(meta))
     }
 
-    /// Whether this process wrote an object as it is.
+    /// Whether this process wrote this version of the object.
     pub fn has(&self, meta: &ObjectMeta) -> bool {
         let versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let version = meta.resource_version.as_deref().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What watches have told of volumes and NodeVolumes, as little of it as decisions need: a hundred thousand
-//! volumes have to fit into tens of mebibytes.
+//! Cache of persistent volumes and NodeVolumes, reduced to what decisions need: a hundred thousand volumes have to fit
+//! into tens of mebibytes.
 //!
-//! It may be behind. So nothing is written because of it alone: whoever decides by it reads the claim, and writes to
-//! what the index has on the condition of the version that the index has.
+//! The cache may be stale. So no write depends on it alone: the reconciler reads the claim live, and conditions writes
+//! of cached objects on their cached resource versions.
 
 mod entry;
 #[cfg(test)]
@@ -28,20 +28,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// How many namespaces are remembered before it is looked which of them are needed.
+/// Number of interned namespaces above which unused ones are dropped.
 const MOST_NAMESPACES: usize = 1024;
 
-/// All of it, by name.
+/// All entries, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     all: Mutex<HashMap<String, VolumeEntry>>,
-    /// Checksums of the names of others' persistent volumes. Those that have gone unseen cost a look.
+    /// Checksums of the names of foreign persistent volumes. A stale entry only costs a live read.
     others: Mutex<HashSet<u64>>,
     namespaces: Mutex<HashSet<Arc<str>>>,
 }
 
 impl Index {
-    /// A persistent volume is as seen, or has gone. Says whether that is something else for decisions.
+    /// Applies a watch's report of a persistent volume. Returns whether it differs for decisions.
     pub fn volume(
         &self,
         volume: &PersistentVolume,
@@ -50,7 +50,7 @@ impl Index {
     ) -> bool {
         let name = volume.name_any();
         let seen = volume_of(volume, ours);
-        // Others' are none of our business, and may be many.
+        // Foreign volumes are irrelevant, and may be many.
         let is_there = presence == Presence::There;
         self.put_others(&name, is_there && !seen.ours);
         let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
@@ -75,8 +75,8 @@ impl Index {
         changed
     }
 
-    /// A NodeVolume is as seen, or has gone. Says whether that is something else for decisions: a node that
-    /// fails again and again says the same each time.
+    /// Applies a watch's report of a NodeVolume. Returns whether it differs for decisions: a node that fails repeatedly
+    /// reports the same each time.
     pub fn node_volume(
         &self,
         node_volume: &NodeVolume,
@@ -104,8 +104,8 @@ impl Index {
         changed
     }
 
-    /// A persistent volume that was as `from` was written, and is as the answer says. A watch may have been
-    /// faster, and have told of what others wrote after that, and nothing tells of it again.
+    /// Stores a persistent volume that this process wrote over the version `from`. A watch may already have reported
+    /// a newer version, which is kept, because no event would report it again.
     pub fn volume_written(
         &self,
         from: &ObjectMeta,
@@ -118,7 +118,7 @@ impl Index {
         });
     }
 
-    /// The same of a NodeVolume.
+    /// Like [`volume_written`](Self::volume_written), for a NodeVolume.
     pub fn node_volume_written(
         &self,
         from: &ObjectMeta,
@@ -131,15 +131,15 @@ impl Index {
         });
     }
 
-    /// A NodeVolume was made. If a watch was faster and it is gone again, it is known until all are listed; one that
-    /// has not answered is read whenever something is to be done.
+    /// Stores a new NodeVolume, unless a watch was faster. If it is already gone, the entry stays until the next
+    /// list, which is harmless: a NodeVolume without an answer is always read live.
     pub fn node_volume_created(&self, node_volume: &NodeVolume, ours: &ServedDrivers) {
         if !self.has_node_volume(&node_volume.name_any()) {
             self.node_volume(node_volume, Presence::There, ours);
         }
     }
 
-    /// The NodeVolume of this UID is not there any more.
+    /// Removes the NodeVolume with this UID.
     pub fn node_volume_deleted(&self, name: &str, uid: &str) {
         self.put(name.to_owned(), |known| {
             known.node_volume.take_if(|known| known.uid == uid);
@@ -155,7 +155,7 @@ impl Index {
         }
     }
 
-    /// Whether a persistent volume of that name may be somebody else's.
+    /// Whether a persistent volume of that name may be foreign.
     pub fn may_be_others(&self, name: &str) -> bool {
         self.others().contains(&checksum(name))
     }
@@ -164,7 +164,7 @@ impl Index {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The volumes whose storage a node has, or shall have.
+    /// The volumes whose NodeVolumes are of this node.
     pub fn of_node(&self, node: &str) -> Vec<String> {
         let all = self.all();
         let there = all.iter().filter(|(_, known)| {
@@ -174,7 +174,7 @@ impl Index {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Keeps those nodes of which no storage is ordered.
+    /// Retains only nodes without NodeVolumes.
     pub fn keep_free<T>(&self, nodes: &mut BTreeMap<String, T>) {
         let all = self.all();
         for node_volume in all.values().filter_map(|known| known.node_volume.as_ref()) {
@@ -182,19 +182,19 @@ impl Index {
         }
     }
 
-    /// What is known of a volume.
+    /// The entry of a volume.
     pub fn get(&self, name: &str) -> VolumeEntry {
         self.all().get(name).cloned().unwrap_or_default()
     }
 
-    /// The namespace of the claim of a volume; empty, if that is not known.
+    /// The namespace of a volume's claim, or an empty one if it is unknown.
     pub fn namespace(&self, name: &str) -> Arc<str> {
         let all = self.all();
         let known = all.get(name);
         known.map_or_else(Arc::default, |known| Arc::clone(&known.namespace))
     }
 
-    /// There are few, and each is the namespace of many.
+    /// Interns a namespace. Namespaces are few, and each has many volumes.
     fn shared(&self, namespace: &str) -> Arc<str> {
         let mut all = self
             .namespaces
@@ -203,7 +203,7 @@ impl Index {
         if let Some(known) = all.get(namespace) {
             return Arc::clone(known);
         }
-        // Those that nobody has any more make room.
+        // Drops namespaces without entries.
         if all.len() >= MOST_NAMESPACES {
             all.retain(|known| Arc::strong_count(known) > 1);
         }
@@ -212,40 +212,40 @@ impl Index {
         new
     }
 
-    /// Whether anything of a volume is known.
+    /// Whether there is an entry for the volume.
     pub fn knows(&self, name: &str) -> bool {
         self.all().contains_key(name)
     }
 
-    /// Whether a persistent volume of ours is known.
+    /// Whether there is a persistent volume of ours.
     pub fn has_volume(&self, name: &str) -> bool {
         let all = self.all();
         all.get(name).is_some_and(|known| known.volume.is_some())
     }
 
-    /// Whether a NodeVolume is known.
+    /// Whether there is a NodeVolume.
     pub fn has_node_volume(&self, name: &str) -> bool {
         self.is_known(name, |_| true)
     }
 
-    /// Whether a persistent volume of ours is known that has not been let go of.
+    /// Whether there is a persistent volume of ours whose finalizer was not removed for its deletion.
     pub fn is_held(&self, name: &str) -> bool {
         let all = self.all();
         let volume = all.get(name).and_then(|known| known.volume.as_ref());
         volume.is_some_and(|volume| volume.what.has_finalizer || !volume.what.deleting)
     }
 
-    /// Whether the persistent volume is made, or about to be.
+    /// Whether the persistent volume exists or is about to be created.
     pub fn is_published(&self, name: &str) -> bool {
         self.is_known(name, |known| known.published > Published::No)
     }
 
-    /// Whether a NodeVolume is known that wants storage.
+    /// Whether there is a NodeVolume whose desired state is Present.
     pub fn wants_storage(&self, name: &str) -> bool {
         self.is_known(name, |known| known.desired == StorageState::Present)
     }
 
-    /// Whether its node has not answered yet what is ordered, and will: what is there already it does not say again.
+    /// Whether an answer of the node is pending. A node does not answer again if the storage is already as requested.
     pub fn awaits_node(&self, name: &str) -> bool {
         self.is_known(name, |known| !known.answered && !has_reached(known))
     }
@@ -256,12 +256,12 @@ impl Index {
         node_volume.is_some_and(|node_volume| what(&node_volume.what))
     }
 
-    /// Whether nothing is to be done for a volume but what its claim asks for.
+    /// Whether the volume needs no work, except what its claim may request.
     pub fn is_settled(&self, name: &str) -> bool {
         self.all().get(name).is_some_and(VolumeEntry::is_settled)
     }
 
-    /// The volumes for which something is to be done.
+    /// The volumes that need work.
     pub fn unsettled(&self) -> Vec<String> {
         let all = self.all();
         let unsettled = all
@@ -270,7 +270,7 @@ impl Index {
         unsettled.map(|(name, _)| name.clone()).collect()
     }
 
-    /// For how many volumes something is to be done, and how many of them failed when it was tried.
+    /// Number of volumes that need work, and of volumes whose last call failed.
     pub fn count(&self) -> (usize, usize) {
         let all = self.all();
         let node_volumes = || all.values().filter(|known| known.node_volume.is_some());
@@ -286,12 +286,12 @@ impl Index {
         )
     }
 
-    /// Forgets all volumes but those with these UIDs, and says which.
+    /// Removes all persistent volumes except those with these UIDs. Returns the names of the removed ones.
     pub fn keep_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
         self.keep(|known| forget(&mut known.volume, uids))
     }
 
-    /// Forgets all NodeVolumes but those with these UIDs, and says which.
+    /// Removes all NodeVolumes except those with these UIDs. Returns the names of the removed ones.
     pub fn keep_node_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
         self.keep(|known| forget(&mut known.node_volume, uids))
     }
@@ -321,8 +321,8 @@ impl Index {
     }
 }
 
-/// Whether something has changed of a NodeVolume that whoever leads does not know already: how far the persistent
-/// volume is only a leader writes, and after each write its node has not answered.
+/// Whether a NodeVolume has changed in a way that is new to the leader. Only a leader writes `published`, and after
+/// each of its writes the node's answer is pending.
 fn differs(before: &claims::NodeVolume, after: &claims::NodeVolume) -> bool {
     let after = claims::NodeVolume {
         published: before.published,
@@ -332,7 +332,7 @@ fn differs(before: &claims::NodeVolume, after: &claims::NodeVolume) -> bool {
     *before != after
 }
 
-/// Whether both are the same for decisions.
+/// Whether two entries are equal for decisions.
 fn is_same<T: PartialEq>(one: Option<&Versioned<T>>, other: Option<&Versioned<T>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.uid == other.uid && one.what == other.what,
@@ -351,19 +351,19 @@ fn replace<T>(known: &mut Option<Versioned<T>>, from: &ObjectMeta, with: Version
     }
 }
 
-/// A checksum of what is ordered of a driver.
+/// Checksum of a driver and its parameters.
 pub(crate) fn ordered(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
     checksum(&format!("{driver} {parameters:?}"))
 }
 
-/// Whether it was known and is not among these.
+/// Removes an entry whose UID is not among these. Returns whether it did.
 fn forget<T>(seen: &mut Option<Versioned<T>>, uids: &HashSet<String>) -> bool {
     let gone = seen.take_if(|seen| !uids.contains(&seen.uid));
     gone.is_some()
 }
 
-/// A NodeVolume with a checksum in place of what hinders: a node's words, of as many NodeVolumes as it likes, take no
-/// memory, and whoever is told is told what is read live.
+/// Reduces a NodeVolume, with a checksum in place of its error message: a node may write any number of long messages,
+/// which must not take memory. Reported messages are read live.
 fn wordless(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let mut node_volume = node_volume_of(node_volume, ours);
     if let Some(problem) = &mut node_volume.problem {

@@ -1,4 +1,4 @@
-//! The commands that an administrator runs.
+//! Commands for administrators.
 
 mod poll;
 pub mod recover;

@@ -1,28 +1,28 @@
-//! Work that is done one thing at a time, and waits for others in between.
+//! Runs work step by step, and polls while other components have to act.
 
 use crate::client::{error_message, is_quota};
 use anyhow::{Error, Result, anyhow};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked whether others have done their part.
+/// Polling interval.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
-/// How a turn of the work ended.
+/// The result of one turn.
 pub(crate) enum Turn {
-    /// One thing was done.
+    /// One step was done.
     Done,
-    /// Others have to do theirs.
+    /// Another component has to act, as described.
     Others(String),
     /// Nothing is left to do.
     End,
 }
 
-/// Takes one turn after the other until nothing is left to do. Others may take so long for each part of
-/// theirs, and what goes by itself may come again as long.
+/// Takes turns until nothing is left to do. `patience` is the timeout for each action of another component, and for
+/// transient errors.
 ///
 /// # Errors
-/// What does not go by itself, or did not in time.
+/// A permanent error, or the timeout.
 pub(crate) async fn finish(
     patience: Duration,
     mut turn: impl AsyncFnMut() -> Result<Turn>,
@@ -40,7 +40,7 @@ pub(crate) async fn finish(
     }
 }
 
-/// Whether something goes by itself, or is another thing when it is looked at again.
+/// Whether an error is transient, or may be gone after the next read.
 fn passes(error: &Error) -> bool {
     match error.downcast_ref::<kube::Error>() {
         Some(error @ kube::Error::Api(status)) => {

@@ -1,9 +1,8 @@
-//! Finding the API server's address.
+//! Resolver for the API server's name.
 //!
-//! In a cluster it is told as an address. A kubeconfig may have a name, and the C library's own
-//! search would load libraries into this static executable, which crashes where those are of
-//! another version. So the system's own program is asked, which our image does not have: there the
-//! address has to be said.
+//! Pods get the API server's address, but a kubeconfig may contain a name. The C library's resolver would load shared
+//! libraries into this static executable, and crash if they are of another version. So the system's `getent` resolves
+//! names. Our image lacks it, and needs an address.
 
 use anyhow::{Result, bail};
 use http::Uri;
@@ -19,7 +18,7 @@ use std::{
 };
 use tokio::process::Command;
 
-/// Asks `getent`, which is part of every system with the GNU C library.
+/// Resolver that runs `getent`, which is part of every system with the GNU C library.
 #[derive(Clone, Copy, Debug)]
 pub struct Getent;
 
@@ -37,10 +36,10 @@ impl tower::Service<Name> for Getent {
     }
 }
 
-/// Looks whether the API server can be found here: if it cannot, it never will be.
+/// Checks whether the API server's host can be resolved here at all, because otherwise retries are useless.
 ///
 /// # Errors
-/// When it has a name, and names cannot be looked up.
+/// When the host is a name and names cannot be resolved.
 pub(crate) async fn check(url: &Uri) -> Result<()> {
     let host = url.host().unwrap_or_default();
     if is_address(host) {
@@ -62,7 +61,7 @@ pub(crate) async fn check(url: &Uri) -> Result<()> {
     Ok(())
 }
 
-/// In a URL those of version 6 are in brackets.
+/// Whether a host is an IP address. IPv6 addresses in URLs are in brackets.
 fn is_address(host: &str) -> bool {
     let inside = host
         .strip_prefix('[')
@@ -71,7 +70,7 @@ fn is_address(host: &str) -> bool {
 }
 
 async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
-    // A name that began with a dash would be an option.
+    // `--`: a name that begins with a dash would be taken for an option.
     let output = Command::new("getent")
         .args(["ahosts", "--", name])
         .stdin(Stdio::null())
@@ -91,13 +90,13 @@ async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Each line begins with an address, and has one line for each kind of socket.
+/// Parses the output: each line begins with an address, and there is one line for each socket type.
 fn parse(text: &str) -> Vec<SocketAddr> {
     let mut found = Vec::new();
     for line in text.lines() {
         let address = line.split_whitespace().next().map(str::parse::<IpAddr>);
         if let Some(Ok(address)) = address {
-            // The caller puts the port.
+            // The caller sets the port.
             let address = SocketAddr::new(address, 0);
             if !found.contains(&address) {
                 found.push(address);

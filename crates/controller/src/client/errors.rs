@@ -1,31 +1,31 @@
-//! What a failed request says.
+//! Classification of failed requests.
 
-/// Whether the API server, or somebody whom it asks, does not want it so, and says why.
+/// Whether the API server, or a webhook that it calls, rejected the request as invalid or forbidden.
 #[must_use]
 pub fn is_refused(error: &anyhow::Error) -> bool {
     let request = error.downcast_ref::<kube::Error>();
     matches!(request, Some(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422))
 }
 
-/// Whether something failed because the object is another than was read: whoever looks again finds it.
+/// Whether a request failed because the object has changed since it was read, so that a fresh read helps.
 #[must_use]
 pub fn is_conflict(error: &anyhow::Error) -> bool {
     let request = error.downcast_ref::<kube::Error>();
     request.map(refusal) == Some(Refusal::Changed)
 }
 
-/// What a failed request says about the object.
+/// The outcome of a failed request for its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not there.
+    /// The object does not exist.
     Missing,
-    /// It has changed since it was read, or is there already.
+    /// The object has changed since it was read, or exists already.
     Changed,
-    /// Something else.
+    /// Any other failure.
     Other,
 }
 
-/// What a failed request says about the object.
+/// Classifies a failed request.
 #[must_use]
 pub fn refusal(error: &kube::Error) -> Refusal {
     match error {
@@ -35,13 +35,13 @@ pub fn refusal(error: &kube::Error) -> Refusal {
     }
 }
 
-/// What was just deleted is counted a moment longer; nothing but words tells it from other refusals
-/// (`staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota`).
+/// Whether a quota was exceeded. Deleted objects count a moment longer, so a retry may succeed. Only the message
+/// distinguishes this error (`staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota`).
 pub(crate) fn is_quota(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"))
 }
 
-/// An error in words: of what the API server refused, its own, and nothing of how they came here.
+/// Formats an error with its causes, down to the API server's own message and no further.
 #[must_use]
 pub fn error_message(error: &anyhow::Error) -> String {
     let each = error

@@ -1,4 +1,4 @@
-//! For tests: a process that ends before or after one of its writes, as if somebody had killed it.
+//! Failpoint for tests: the process aborts before or after one of its writes, as if it was killed.
 
 use crate::support::log;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Where to end: `before:3` or `after:3`.
+/// Environment variable with the failpoint: `before:3` or `after:3`.
 const VARIABLE: &str = "FLEXVOL_CONTROLLER_END";
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Cut {
     begun: AtomicU64,
 }
 
-/// Beside a write.
+/// The moment relative to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     Before,
@@ -42,7 +42,7 @@ impl Cut {
         })
     }
 
-    /// Says the number of a write that is about to be sent, and returns it.
+    /// Logs and returns the number of a write that is about to be sent.
     pub fn begin(&self) -> u64 {
         let write = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         log::info("writes", &[("number", &write.to_string())]);

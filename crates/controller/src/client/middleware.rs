@@ -1,5 +1,4 @@
-//! The middleware of the client: requests are spread by a budget, timed, fenced and counted, and of their answers
-//! only what is needed is read.
+//! Client middleware: rate limit, timeouts, fence and metrics of requests, and pruning of responses.
 
 use super::{
     failpoint::Cut,
@@ -26,7 +25,7 @@ pub(super) struct Shared {
     fence: Fence,
     metrics: Metrics,
     cut: Option<Cut>,
-    /// Also what this program does not need.
+    /// Whether responses are read whole, without pruning.
     pub(super) reads_whole: bool,
 }
 
@@ -48,8 +47,8 @@ impl Shared {
         begun: Instant,
     ) -> Response<Timed<B>> {
         self.limit.answered(&answer);
-        // Of the API server's words alone it follows that something is not there. Load balancers say it
-        // too, and the API server itself in plain text while it starts.
+        // Only a JSON response proves that an object does not exist. Load balancers answer 404 too, and the API server
+        // itself answers it in plain text while it starts.
         if answer.status() == StatusCode::NOT_FOUND && !is_json(&answer) {
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
@@ -95,7 +94,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that is ready goes into the future, and its clone stays.
+        // The ready service moves into the future, and its clone stays behind.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let shared = Arc::clone(&self.shared);
@@ -106,7 +105,7 @@ where
             if let Some(of) = &watched {
                 shared.metrics.watches.asked(of);
             }
-            // Whoever waits for its turn must not lose the lease for it.
+            // Requests for the lease do not wait for the rate limit, which could cost the lease.
             if !sort.lease {
                 shared.limit.wait().await;
             }
@@ -155,7 +154,7 @@ mod tests {
     use std::{collections::BTreeMap, convert::Infallible, time::Duration};
     use tokio::time::sleep;
 
-    /// How long whoever asks waits for an answer that begins so late, if at all, and does not end.
+    /// Returns how long a request takes whose response begins after so many seconds, if at all, and never ends.
     async fn waits(uri: &str, begins: Option<u64>) -> u64 {
         let answer = move |_: Request<Body>| async move {
             match begins {
@@ -200,7 +199,7 @@ mod tests {
         }
     }
 
-    /// A client of somebody who always answers so, and is told of each request.
+    /// Creates a client whose server always sends this response, with a log of its requests.
     fn client(
         answer: impl Fn() -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
         rate: f64,

@@ -1,4 +1,4 @@
-//! The way to the API server: one client, whose requests are limited, timed and counted.
+//! Client of the API server, with rate limit, timeouts and metrics.
 
 mod dns;
 mod errors;
@@ -36,10 +36,10 @@ use std::{path::Path, sync::Arc, time::Duration};
 use timeouts::TIMEOUT;
 use tower::{BoxError, ServiceBuilder};
 
-/// Connects as a kubeconfig says, or, without one, as pods of the cluster do.
+/// Connects by a kubeconfig, or, without one, by the service account of a pod.
 ///
 /// # Errors
-/// When there is neither, or one of them cannot be read, or nobody here knows where the API server is.
+/// When neither is usable, or the API server's name cannot be resolved here.
 pub async fn connect(
     kubeconfig: Option<&Path>,
     budget: Budget,
@@ -49,10 +49,10 @@ pub async fn connect(
     open(kubeconfig, Shared::new(budget, fence, metrics)).await
 }
 
-/// The same for somebody who waits at a terminal, and who is shown objects, or changes them, as they are.
+/// Connects for an interactive command, which shows or changes objects and so reads them whole.
 ///
 /// # Errors
-/// As [`connect`].
+/// Like [`connect`].
 pub async fn connect_person(kubeconfig: Option<&Path>) -> Result<Client> {
     let mut shared = Shared::new(Budget::of(None), Fence::default(), Metrics::default());
     shared.reads_whole = true;
@@ -76,7 +76,7 @@ async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(TIMEOUT));
-    // A watch says nothing for minutes: this notices that the other side has gone.
+    // A watch may be idle for minutes. Keepalives detect a peer that is gone.
     connector.set_keepalive(Some(Duration::from_secs(20)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));
@@ -84,7 +84,7 @@ async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
         .rustls_https_connector_with_connector(connector)
         .context("prepare TLS")?;
     let service = ServiceBuilder::new()
-        // Before the server's own path is put in front of others.
+        // Before the server's base path is prepended.
         .layer(Counted(Arc::new(shared)))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().context("use the credentials")?)

@@ -4,13 +4,13 @@ use kube::{Api, api::ListParams};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// The objects that a command reads at a time.
+/// Number of objects that a command reads at a time.
 pub(crate) const PAGE_SIZE: u32 = 500;
 
-/// Shows each object of a list; `page` says of which, and how many are read at a time.
+/// Calls `show` with each object of a list. `page` selects the objects and the page size.
 ///
 /// # Errors
-/// When the API server does not list them.
+/// When the list fails.
 pub(crate) async fn each<K>(
     api: &Api<K>,
     mut page: ListParams,

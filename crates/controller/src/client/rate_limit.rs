@@ -1,8 +1,8 @@
-//! How many requests are made.
+//! Rate limit of requests.
 //!
-//! An API server with priority and fairness (`pkg/util/flowcontrol` of k8s.io/apiserver, by default since Kubernetes 1.20)
-//! lets flows take turns and says who has to wait for how long, which it knows better than anybody here. It names
-//! the FlowSchema in each answer. Where none is named, a limit of our own keeps work from crowding others out.
+//! An API server with priority and fairness (`pkg/util/flowcontrol` of k8s.io/apiserver, by default since Kubernetes
+//! 1.20) queues flows fairly and tells refused requests how long to wait, better than a client could. Its responses
+//! name the FlowSchema. If a response names none, a limit on our side protects other clients.
 
 use http::{Response, StatusCode, header};
 use std::{
@@ -14,22 +14,22 @@ use tokio::time::{Instant, sleep_until};
 /// `ResponseHeaderMatchedFlowSchemaUID` in `pkg/apis/flowcontrol` of k8s.io/api.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
 
-/// Nobody waits for longer because the API server says so.
+/// Maximum pause for which the API server's `Retry-After` is followed.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
-/// How many requests may be made.
+/// Number of requests that may be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// In a second, on average.
+    /// Requests a second, on average.
     pub rate: f64,
-    /// At once.
+    /// Requests at once.
     pub burst: u32,
-    /// Only where the API server does not limit requests itself.
+    /// Whether the limit applies only if the API server does not limit requests itself.
     pub yields: bool,
 }
 
 impl Budget {
-    /// What a person asked for, or else as much as the API server lets us, and 20 a second where it does not say.
+    /// Returns the configured rate, or else a budget of 20 a second that yields to the API server's own limits.
     #[must_use]
     pub fn of(rate: Option<f64>) -> Self {
         Budget {
@@ -46,11 +46,11 @@ pub(super) struct RateLimit {
 }
 
 struct State {
-    /// When the next request may start, if all so far had been spread evenly.
+    /// The time of the next request, if all requests had been spread evenly.
     next: Instant,
-    /// No request begins before that.
+    /// No request begins before this time.
     held_until: Instant,
-    /// The API server limits requests.
+    /// Whether the API server limits requests.
     is_limited_there: bool,
 }
 
@@ -72,17 +72,17 @@ impl RateLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a request may start.
+    /// Waits until a request may begin.
     pub async fn wait(&self) {
         let mut until = self.turn();
         while until > Instant::now() {
             sleep_until(until).await;
-            // It may have been told to wait for longer meanwhile.
+            // The API server may have asked for a longer pause meanwhile.
             until = self.state().held_until;
         }
     }
 
-    /// When the next request may start. What was held does not start all at once.
+    /// Returns when the next request may begin. After a hold, requests are spread again.
     fn turn(&self) -> Instant {
         let now = Instant::now();
         let mut state = self.state();
@@ -97,16 +97,16 @@ impl RateLimit {
         turn.max(now)
     }
 
-    /// Nobody answered: whoever does next may be another.
+    /// Notes a request without a response: the next server may be another one.
     pub fn unanswered(&self) {
         self.state().is_limited_there = false;
     }
 
-    /// Learns what an answer says of the requests that follow.
+    /// Applies a response's headers to later requests.
     pub fn answered<B>(&self, answer: &Response<B>) {
         self.state().is_limited_there = answer.headers().contains_key(FLOW_SCHEMA);
-        // Filters that have too much to do speak in plain text (`tooManyRequests` in apiserver/pkg/server/filters).
-        // A `Status` is of what was asked for alone, such as an eviction that a disruption budget holds up.
+        // Overloaded filters answer in plain text (`tooManyRequests` in apiserver/pkg/server/filters). A JSON `Status`
+        // concerns only its own request, such as an eviction that a disruption budget delays.
         if let Some(pause) = retry_after(answer)
             && !is_json(answer)
         {
@@ -117,7 +117,7 @@ impl RateLimit {
     }
 }
 
-/// How long the API server has whoever it refuses wait (`Retry-After` of API priority and fairness).
+/// Returns the pause that the API server demands of a refused request (`Retry-After` of API priority and fairness).
 fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let refusals = [
         StatusCode::TOO_MANY_REQUESTS,
@@ -139,7 +139,7 @@ pub(super) fn is_json<B>(answer: &Response<B>) -> bool {
 mod tests {
     use super::*;
 
-    /// How many milliseconds each of twenty requests at once has to wait.
+    /// Returns the milliseconds for which each of twenty simultaneous requests waits.
     fn turns(limit: &RateLimit) -> Vec<u128> {
         let now = Instant::now();
         let turn = |_| (limit.turn() - now).as_millis();

@@ -1,16 +1,15 @@
-//! Objects of which not all may have been read.
+//! Objects that may have been read in part.
 
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// An object, as far as it was read: what hangs on something that may be among the rest has to ask for
-/// [`Read::cut`].
+/// An object, as far as it was read. Code that depends on fields that may be missing has to check [`Read::cut`].
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Read<K> {
     #[serde(flatten)]
     pub object: K,
-    /// There is more of it.
+    /// Whether a part of the object was dropped.
     #[serde(default)]
     pub cut: bool,
 }

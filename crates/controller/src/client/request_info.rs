@@ -1,4 +1,4 @@
-//! What a request to the API server is, as far as it matters here.
+//! Properties of a request to the API server that the middleware needs.
 
 use crate::client::{
     fields::{self, Asks},
@@ -9,19 +9,19 @@ use http::{Method, Request};
 use kube::client::Body;
 use std::time::Duration;
 
-/// A request.
+/// Properties of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Sort {
-    /// As Kubernetes calls it (`RequestInfo` in `apiserver/pkg/endpoints/request`).
+    /// The verb, by Kubernetes' names (`RequestInfo` in `apiserver/pkg/endpoints/request`).
     pub verb: &'static str,
     pub limits: Limits,
-    /// It is about leases.
+    /// Whether it is about a lease.
     pub lease: bool,
-    /// Only who leads may.
+    /// Whether only the leader may send it.
     pub writes: bool,
-    /// It is to be told of what happens.
+    /// Whether it is a watch.
     pub watches: bool,
-    /// What of the answer is needed.
+    /// The fields of the response that are needed.
     pub needed: &'static Keep,
 }
 
@@ -79,17 +79,17 @@ impl Sort {
     }
 }
 
-/// What a path is about, in one word; names in it may be anything.
+/// Returns the resource of a path, for metrics. Names in the path are arbitrary and left out.
 pub(crate) fn resource(path: &str) -> &str {
     ResourcePath::of(path).map_or("other", |resource| resource.plural)
 }
 
-/// What a path is about: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
-/// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in it may be anything.
+/// The resource of a path: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
+/// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in the path are arbitrary.
 struct ResourcePath<'a> {
     group: &'a str,
     plural: &'a str,
-    /// No object is named.
+    /// Whether the path names no single object.
     all: bool,
 }
 
@@ -135,7 +135,7 @@ mod tests {
             patch("/api/v1/namespaces/ns/events/a.b"),
             (one, false, false)
         );
-        // Of people who would like theirs to be written by whoever leads no more.
+        // Adversarial names, which would exempt writes from the fence.
         for uri in [
             "/api/v1/namespaces/leases/persistentvolumeclaims/data",
             "/api/v1/namespaces/ns/persistentvolumeclaims/leases",

@@ -1,5 +1,4 @@
-//! How long the API server may take for an answer, to its end: whoever waits for one that stops in the
-//! middle does nothing else.
+//! Timeouts of responses, up to the end of the body: a response that stalls in the middle would block its caller.
 
 use crate::client::prune::Prune;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -11,15 +10,15 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::BoxError;
 
-/// How long a request about one object may take. Together with the time in which the lease is
-/// renewed it stays below the time after which others take it.
+/// Timeout of a request about one object. Its sum with the renew deadline stays below the lease duration, after
+/// which another process takes the lease.
 pub const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The same for many objects: the API server gives up by itself after a minute (`--request-timeout`),
-/// and whoever does so earlier begins a list of many pages anew.
+/// Timeout of a list or watch. The API server gives up after a minute (`--request-timeout`), and an earlier timeout
+/// would restart a list of many pages.
 const PATIENCE_WITH_MANY: Duration = Duration::from_secs(60);
 
-/// What an answer may take.
+/// Time limits of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub begin: Duration,
@@ -37,7 +36,7 @@ impl Limits {
         end: Some(PATIENCE_WITH_MANY),
     };
 
-    /// A watch, which the API server ends after the time that it was asked for.
+    /// Limits of a watch, which the API server ends after the requested time.
     pub fn watch(asked: Option<Duration>) -> Self {
         Limits {
             begin: PATIENCE_WITH_MANY,
@@ -46,12 +45,12 @@ impl Limits {
     }
 }
 
-/// What is said of an answer that takes longer.
+/// The error of a response that exceeds its limit.
 pub(crate) fn late(limit: Duration) -> BoxError {
     format!("the API server did not answer in {} s", limit.as_secs()).into()
 }
 
-/// The body of an answer, which fails if it has not ended in time, and of which only what is needed comes out.
+/// A response body with a deadline, pruned to the needed fields.
 pub struct Timed<B> {
     body: B,
     end: Option<(Pin<Box<Sleep>>, Duration)>,
@@ -79,7 +78,7 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // What is there is taken, however late.
+        // Data that has arrived is used, however late.
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             let prune = &mut self.prune;
             let needed = |frame: Result<Frame<Bytes>, B::Error>| {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeClaimSpec,
 };
 
-/// The provisioner that Kubernetes wrote on the claim
+/// The provisioner that Kubernetes wrote into the claim's annotations
 /// (`pkg/controller/volume/persistentvolume/pv_controller.go`).
 pub(crate) fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
     let annotations = claim.metadata.annotations.as_ref()?;
@@ -17,15 +17,15 @@ pub(crate) fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
     found.map(String::as_str)
 }
 
-/// The node that the scheduler chose.
+/// The node that the scheduler selected.
 pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     let annotations = claim.metadata.annotations.as_ref()?;
     annotations.get(SELECTED_NODE).map(String::as_str)
 }
 
-/// What the claim says of its class, if anything: the annotation goes before the field, as for quota, the
-/// scheduler and the binder (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`), and Kubernetes
-/// does not look what it says. A claim that says `""` gets no default class.
+/// The class as the claim has it, if at all. The annotation takes precedence over the field, as for quota, the
+/// scheduler and the binder (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`). Kubernetes does not
+/// validate it. A claim with `""` gets no default class.
 pub(crate) fn class_text(claim: &PersistentVolumeClaim) -> Option<&str> {
     let annotated = claim.metadata.annotations.as_ref();
     let text = match annotated.and_then(|all| all.get(CLASS)) {
@@ -35,15 +35,15 @@ pub(crate) fn class_text(claim: &PersistentVolumeClaim) -> Option<&str> {
     Some(text)
 }
 
-/// The name of the claim's class, if what [`class_text`] tells can be one.
+/// The name of the claim's class, if [`class_text`] is a valid name of an object.
 pub(crate) fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     class_text(claim).filter(|name| is_object_name(name))
 }
 
-/// The size that a claim asks for.
+/// The requested size.
 ///
 /// # Errors
-/// When it asks for none, or for one that is no size, in words for the claim's author.
+/// When the request is missing or is no valid size. The message is for the claim's author.
 pub(crate) fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String> {
     let requests = spec
         .resources
@@ -56,15 +56,15 @@ pub(crate) fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String>
         .0
         .parse()
         .map_err(|error: flexvol_sdk::Error| error.to_string())?;
-    // What Kubernetes counts in.
+    // Kubernetes counts in `i64`.
     if bytes == Bytes(0) || i64::try_from(bytes.0).is_err() {
         return Err(format!("size {} cannot be had", asked.0));
     }
     Ok(bytes)
 }
 
-/// The same, and the most that Kubernetes counts where it asks for more than that: nobody can have it, and it is not
-/// nothing either.
+/// Returns the requested size, or the largest that Kubernetes counts if the request exceeds it: that request is
+/// impossible, but it must not count as zero.
 pub(crate) fn request_or_most(spec: &PersistentVolumeClaimSpec) -> Bytes {
     const MOST: Bytes = Bytes(i64::MAX.unsigned_abs());
     let requests = spec.resources.as_ref();
@@ -74,18 +74,18 @@ pub(crate) fn request_or_most(spec: &PersistentVolumeClaimSpec) -> Bytes {
     bytes.map_or(Bytes(0), |bytes| bytes.unwrap_or(MOST).min(MOST))
 }
 
-/// Why nobody can have what a claim asks for, if it asks for more than Kubernetes counts, in words for its author.
+/// Returns a message for the claim's author if the requested size exceeds what Kubernetes counts.
 pub(crate) fn beyond_all(spec: &PersistentVolumeClaimSpec) -> Option<String> {
     let why = request(spec).err()?;
     (request_or_most(spec) > Bytes(0)).then(|| format!("{why}; ask for less"))
 }
 
-/// Whether the claim asks for more than it has.
+/// Whether the claim requests more than it has.
 pub(crate) fn is_expanding(claim: &PersistentVolumeClaim) -> bool {
     is_bound(claim) && asked(claim) > capacity(claim)
 }
 
-/// Whether Kubernetes has given the claim its volume.
+/// Whether the claim's phase is `Bound`.
 pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     let phase = claim
         .status
@@ -94,14 +94,14 @@ pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     phase == Some("Bound")
 }
 
-/// The size that the claim is said to have.
+/// The capacity in the claim's status.
 pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
     let status = claim.status.as_ref();
     storage(status.and_then(|status| status.capacity.as_ref()))
 }
 
-/// The size that the claim says kubelet has to grow its file system to. Without `allocatedResources`, which API
-/// servers before 1.32 drop, kubelet takes it from the persistent volume, and that may have more than is asked for.
+/// The size to which kubelet has to grow the claim's file system. Without `allocatedResources`, which API servers
+/// before 1.32 drop, kubelet takes the persistent volume's capacity, which may exceed the request.
 pub(crate) fn file_system_resize_pending(
     claim: &PersistentVolumeClaim,
     volume: Bytes,
@@ -112,7 +112,7 @@ pub(crate) fn file_system_resize_pending(
         .allocated_resource_statuses
         .as_ref()
         .and_then(|all| all.get("storage"));
-    // Kubelet has given up, and will not look at it again (`runPreCheck` in node_expander.go).
+    // Kubelet has given up, and does not retry (`runPreCheck` in node_expander.go).
     if of_storage.is_some_and(|word| word == "NodeResizeInfeasible") {
         return None;
     }
@@ -120,13 +120,13 @@ pub(crate) fn file_system_resize_pending(
     Some(allocated.map_or(volume, |allocated| storage(Some(allocated))))
 }
 
-/// Why the claim's storage did not grow, as the claim says.
+/// The reason in the claim's status why its storage did not grow.
 pub(crate) fn failure(claim: &PersistentVolumeClaim) -> Option<String> {
     let condition = condition(claim, FAILED)?;
     Some(condition.message.clone().unwrap_or_default())
 }
 
-/// A condition that the claim is in.
+/// Returns the claim's condition of this type if it is true.
 pub(crate) fn condition<'a>(
     claim: &'a PersistentVolumeClaim,
     kind: &str,
@@ -136,7 +136,7 @@ pub(crate) fn condition<'a>(
     all.find(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-/// The size that a claim asks for, as [`request_or_most`] tells it.
+/// The requested size, by [`request_or_most`].
 pub(crate) fn asked(claim: &PersistentVolumeClaim) -> Bytes {
     claim.spec.as_ref().map(request_or_most).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use flexvol_sdk::Bytes;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use std::collections::BTreeMap;
 
-/// Why a size is more than a class allows, if it is.
+/// Returns a message if a size exceeds the class's limit.
 pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
     let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
     let name = class.metadata.name.as_deref().unwrap_or_default();
@@ -21,13 +21,13 @@ pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
     }
 }
 
-/// The largest size that a class allows, if it says one.
+/// The largest size that a class allows, if it has a limit.
 pub(crate) fn most(class: &StorageClass) -> Option<Bytes> {
     let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
     text.parse().ok()
 }
 
-/// Whether a class has volumes on nodes with these labels: with all that one of its terms asks for.
+/// Whether a class allows volumes on nodes with these labels: all labels of at least one of its terms.
 pub(crate) fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String, String>>) -> bool {
     let terms = class.allowed_topologies.as_deref().unwrap_or_default();
     terms.is_empty()
@@ -39,7 +39,7 @@ pub(crate) fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String,
         })
 }
 
-/// Why a class lets a claim not grow, if that asks for more: otherwise the class may not have been read.
+/// Returns why the class forbids growth, if the claim requests it. Otherwise the class may not have been read.
 pub(crate) fn forbids(
     class: Option<&StorageClass>,
     claim: &PersistentVolumeClaim,

@@ -1,11 +1,11 @@
-//! What all objects have.
+//! Metadata of all objects.
 
 use flexvol_sdk::Bytes;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use std::collections::BTreeMap;
 
-/// The size among quantities; what cannot be read is none.
+/// Returns the storage quantity, or zero if it is missing or unreadable.
 pub(crate) fn storage(quantities: Option<&BTreeMap<String, Quantity>>) -> Bytes {
     quantities
         .and_then(|all| all.get("storage"))
@@ -13,12 +13,12 @@ pub(crate) fn storage(quantities: Option<&BTreeMap<String, Quantity>>) -> Bytes 
         .unwrap_or_default()
 }
 
-/// An object's UID.
+/// Returns an object's UID.
 pub(crate) fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
-/// Deletes this object as it was read, and no later one.
+/// Returns the preconditions to delete this object as it was read, and no later one of its name.
 pub(crate) fn only_this(meta: &ObjectMeta) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
         uid: meta.uid.clone(),

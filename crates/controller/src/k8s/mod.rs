@@ -1,4 +1,4 @@
-//! Accessors of Kubernetes' own objects. Nothing here asks the API server.
+//! Accessors of Kubernetes' own objects, without I/O.
 
 pub(crate) mod claim;
 pub(crate) mod class;

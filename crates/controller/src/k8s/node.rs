@@ -1,13 +1,13 @@
-//! Whether a pod could start on a node.
+//! Nodes: whether a pod could start on one.
 
 use super::pod::Toleration;
 use crate::client::Read;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-/// As Kubernetes calls a cordon in its taint.
+/// The taint by which Kubernetes marks a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether its kubelet does not answer.
+/// Whether the node's `Ready` condition is not true.
 pub(crate) fn is_unready(node: &Node) -> bool {
     let mut conditions = node
         .status
@@ -17,22 +17,22 @@ pub(crate) fn is_unready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
 }
 
-/// Of one that is too large: what keeps pods out may be among what was not read.
+/// The reason for a node that was read in part: taints may be among the unread part.
 pub(crate) const TOO_LARGE: &str = "is too large to be understood; take labels and taints from it";
 
-/// Whether somebody wants no new pods there.
+/// Whether the node is cordoned.
 pub(crate) fn is_cordoned(node: &Node) -> bool {
     let spec = node.spec.as_ref();
     spec.is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// The taints by which pods that do not tolerate them are kept out.
+/// Taints that keep out pods without a toleration.
 pub(crate) fn taints(node: &Node) -> impl Iterator<Item = &Taint> {
     let all = node.spec.iter().flat_map(|spec| &spec.taints).flatten();
     all.filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
 }
 
-/// Why a pod with these tolerations could not start there.
+/// Returns why a pod with these tolerations could not start on the node.
 pub(crate) fn keeps_out(node: Option<&Read<Node>>, tolerated: &[Toleration]) -> Option<String> {
     let Some(Read { object: node, cut }) = node else {
         return Some("is not in the cluster any more".to_owned());
@@ -44,7 +44,7 @@ pub(crate) fn keeps_out(node: Option<&Read<Node>>, tolerated: &[Toleration]) -> 
         return Some("is not ready".to_owned());
     }
     let tolerates = |taint: &Taint| tolerated.iter().any(|each| each.covers(taint));
-    // The taint may come after it (the plugin `NodeUnschedulable` of the scheduler asks for the same).
+    // The taint may be added later than the field (the scheduler's plugin `NodeUnschedulable` does the same).
     let cordon = Taint {
         key: UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),

@@ -1,5 +1,5 @@
-//! Pods, as little of them as is needed: one volume of the API's has three kilobytes, also without a word in it,
-//! and pods have as many as tenants like.
+//! Pods, reduced to the needed fields: the full API type takes three kilobytes for an empty volume, and a tenant's pods
+//! may have any number of volumes.
 
 use crate::api::well_known::is_object_name;
 use k8s_openapi::{
@@ -18,7 +18,7 @@ pub(crate) struct Pod {
     spec: PodSpec,
     #[serde(default)]
     pub status: PodStatus,
-    /// There is more of it than was read.
+    /// Whether only a part of the pod was read.
     #[serde(default)]
     pub cut: bool,
 }
@@ -31,7 +31,7 @@ struct PodSpec {
     tolerations: Option<Vec<Toleration>>,
 }
 
-/// Of taints that do not keep a pod out.
+/// A toleration of taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Toleration {
@@ -42,8 +42,8 @@ pub(crate) struct Toleration {
 }
 
 impl Toleration {
-    /// As Kubernetes understands it (`ToleratesTaint` in `k8s.io/api/core/v1/toleration.go`). Operators that are newer
-    /// cover nothing.
+    /// Whether it covers a taint, by Kubernetes' rules (`ToleratesTaint` in `k8s.io/api/core/v1/toleration.go`).
+    /// Unknown, newer operators cover nothing.
     pub fn covers(&self, taint: &Taint) -> bool {
         let effect = self.effect.is_empty() || self.effect == taint.effect;
         let key = self.key.is_empty() || self.key == taint.key;
@@ -56,7 +56,7 @@ impl Toleration {
     }
 }
 
-/// The last one that was read may be without members.
+/// A volume of a pod. The last one of a truncated pod may lack members.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
@@ -71,7 +71,7 @@ struct Source {
     claim_name: String,
 }
 
-/// A claim is made for the pod.
+/// Marks a volume whose claim is created for the pod.
 #[derive(Clone, Debug, Deserialize)]
 struct Ephemeral {}
 
@@ -114,24 +114,23 @@ impl Resource for Pod {
     }
 }
 
-/// The node that a pod is on, if it is on one.
+/// The node to which the pod is bound, if any.
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     let node = pod.spec.node_name.as_deref();
     node.filter(|name| is_object_name(name))
 }
 
-/// What a pod tolerates, and so does its replacement.
+/// The tolerations of a pod, and of its replacement.
 pub(crate) fn tolerations(pod: &Pod) -> Vec<Toleration> {
     pod.spec.tolerations.clone().unwrap_or_default()
 }
 
-/// The claims that a pod names. Kubernetes lets pods name anything, so what is no name of an object is
-/// left out.
+/// The claims that a pod names. Kubernetes does not validate these names, so invalid ones are left out.
 pub(crate) fn claims_of(pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.volumes.iter().flatten();
     let names = volumes.filter_map(|volume| match &volume.persistent_volume_claim {
         Some(source) => Some(source.claim_name.clone()),
-        // `VolumeClaimName` in component-helpers.
+        // As `VolumeClaimName` in component-helpers.
         None => volume
             .ephemeral
             .as_ref()

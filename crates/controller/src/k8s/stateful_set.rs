@@ -1,4 +1,4 @@
-//! Stateful sets, and what their annotations ask of their claims.
+//! Stateful sets, and the sizes that their annotations request for their claims.
 
 use super::claim::{asked, capacity};
 use crate::api::well_known::{GROW, OFFLINE};
@@ -7,31 +7,31 @@ use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::ResourceExt;
 use std::{collections::HashSet, ops::Range};
 
-/// A set has claims for the pods that it has made, and maybe for this many more.
+/// Number of ordinals beyond the created pods whose claims are considered too.
 const AHEAD: i64 = 100;
 
-/// The names of a set's claim templates.
+/// The names of the set's claim templates.
 pub(crate) fn templates(set: &StatefulSet) -> HashSet<&str> {
     let templates = set.spec.volume_claim_templates.iter().flatten();
     let names = templates.filter_map(|template| template.metadata.name.as_deref());
     names.collect()
 }
 
-/// A claim template of the set.
+/// Returns the set's claim template of this name.
 pub(crate) fn template<'a>(set: &'a StatefulSet, name: &str) -> Option<&'a PersistentVolumeClaim> {
     let mut all = set.spec.volume_claim_templates.iter().flatten();
     all.find(|template| template.metadata.name.as_deref() == Some(name))
 }
 
-/// The size of a template, as it is written, and what that is; none if it is no size.
+/// The size of a template, as written and in bytes, or none if it is invalid.
 pub(crate) fn size(template: &PersistentVolumeClaim) -> Option<(String, Bytes)> {
     let requests = template.spec.as_ref()?.resources.as_ref()?;
     let text = &requests.requests.as_ref()?.get("storage")?.0;
     Some((text.clone(), text.parse().ok()?))
 }
 
-/// Whether pods of the set may be stopped, one at a time, so that their volumes grow; or what is wrong
-/// with the annotation. Where a claim template has that very name, the annotation is its size.
+/// Whether pods of the set may be evicted, one at a time, so that their volumes grow, or what is wrong with the
+/// annotation. If a claim template has the annotation's very name, the annotation is that template's size.
 pub(crate) fn restarts(set: &StatefulSet) -> Result<bool, String> {
     let key = format!("{GROW}{OFFLINE}");
     let annotations = set.metadata.annotations.as_ref();
@@ -46,7 +46,7 @@ pub(crate) fn restarts(set: &StatefulSet) -> Result<bool, String> {
     }
 }
 
-/// The sizes that a set's annotations ask for: template, and size or what is wrong with it.
+/// The sizes that the set's annotations request: each template with its size, or with what is wrong.
 pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> {
     let known = templates(set);
     let annotations = set.metadata.annotations.iter().flatten();
@@ -69,7 +69,7 @@ pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> 
         .collect()
 }
 
-/// The ordinals of the pods that the set shall have: there may be more than can be gone through.
+/// The ordinals of the set's desired pods. There may be too many to iterate.
 pub(crate) fn wanted_ordinals(set: &StatefulSet) -> Range<i64> {
     let ordinals = set.spec.ordinals.as_ref();
     let first = ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0);
@@ -77,20 +77,20 @@ pub(crate) fn wanted_ordinals(set: &StatefulSet) -> Range<i64> {
     first..first.saturating_add(replicas)
 }
 
-/// The ordinals of the pods that may have claims by now.
+/// The ordinals of the pods that may already have claims.
 pub(crate) fn ordinals(set: &StatefulSet) -> Range<i64> {
     let made = set.status.as_ref().map_or(0, |status| status.replicas);
     let Range { start, end } = wanted_ordinals(set);
     start..end.min(start.saturating_add(i64::from(made).saturating_add(AHEAD)))
 }
 
-/// The name of a template's claim (`pkg/controller/statefulset/stateful_set_utils.go`).
+/// The name of the claim of a template and an ordinal (`pkg/controller/statefulset/stateful_set_utils.go`).
 pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i64) -> String {
     format!("{template}-{}-{ordinal}", set.name_any())
 }
 
-/// What a claim has, where it would have to shrink to have only what is wanted. Drivers may make more
-/// than was asked for: what was asked for must be more too.
+/// Returns the claim's capacity if the claim would have to shrink to the wanted size. Drivers may round up, so the
+/// request has to exceed the wanted size too.
 pub(crate) fn too_large(claim: &PersistentVolumeClaim, wanted: Bytes) -> Option<Bytes> {
     let has = capacity(claim);
     (has > wanted && asked(claim) > wanted).then_some(has)
@@ -101,7 +101,7 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    /// Of three pods, whose claims of the one template shall have 2 GiB.
+    /// A set of three pods, whose one template's claims shall have 2 GiB.
     pub fn set(more: Value) -> StatefulSet {
         let mut set = json!({
             "metadata": {"name": "db", "namespace": "ns", "annotations": {"grow.flexvol.dev/data": "2Gi"}},

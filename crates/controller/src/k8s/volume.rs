@@ -7,34 +7,34 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 
-/// The claim that a persistent volume names.
+/// The claim reference of a persistent volume.
 pub(crate) fn holder(volume: &PersistentVolume) -> Option<&ObjectReference> {
     volume.spec.as_ref()?.claim_ref.as_ref()
 }
 
-/// Whether Kubernetes has given the claim this volume.
+/// Whether the claim is bound to this volume.
 pub(crate) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     let holder = holder(volume).and_then(|holder| holder.uid.as_deref());
     is_bound(claim) && holder == Some(uid(&claim.metadata))
 }
 
-/// Which claim a persistent volume is for: namespace and name, and the UID.
+/// Namespace, name and UID of the claim that a persistent volume is for.
 pub(crate) fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
     let reference = holder(volume)?.clone();
-    // Without a UID it is yet to be bound.
+    // Without a UID the volume is reserved and not bound yet.
     let uid = reference.uid.filter(|uid| !uid.is_empty())?;
     Some(((reference.namespace?, reference.name?), uid))
 }
 
-/// Whether Kubernetes has found the volume's claim gone. What it could not delete it calls Failed; nothing
-/// but its claim's end leads there.
+/// Whether Kubernetes has found the volume's claim gone. A volume becomes Failed if it cannot be deleted, which also
+/// happens only after its claim has gone.
 pub(crate) fn lost_its_claim(volume: &PersistentVolume) -> bool {
     let status = volume.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Released" | "Failed"))
 }
 
-/// Namespace and name of the claim that a persistent volume is for, if it is named after another one.
+/// Namespace and name of the claim that has the volume, if the volume is named after another claim.
 pub(crate) fn handed_on(volume: &PersistentVolume) -> Option<(String, String)> {
     let (place, uid) = claimed_by(volume)?;
     let name = volume.metadata.name.as_deref().unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) fn driver_of(volume: &PersistentVolume) -> Option<&str> {
     Some(volume.spec.as_ref()?.flex_volume.as_ref()?.driver.as_str())
 }
 
-/// Whether we made the volume, by its name and by what it says, and it is of one of our drivers.
+/// Whether we created the volume, by its name and annotation, and its driver is served.
 pub(crate) fn is_ours(volume: &PersistentVolume, ours: &ServedDrivers) -> bool {
     let annotations = volume.metadata.annotations.as_ref();
     let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
@@ -65,7 +65,7 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    /// One that Kubernetes has released.
+    /// A released volume.
     pub fn volume(name: &str, claim: &Value) -> PersistentVolume {
         from_value(json!({
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},

@@ -1,4 +1,4 @@
-//! Reading one volume's objects from the API server, as they are now.
+//! Live reads of one volume's objects from the API server.
 
 mod node_volumes;
 pub(crate) mod provisioning;
@@ -35,9 +35,9 @@ use std::collections::BTreeMap;
 /// The objects of one volume.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeObjects {
-    /// The claim that the persistent volume is for; before that is there, the one it is named after.
+    /// The claim that has the persistent volume, or, before that exists, the claim after which it is named.
     pub claim: Option<PersistentVolumeClaim>,
-    /// There is more of the claim than was read.
+    /// Whether the claim was read in part.
     pub claim_is_cut: bool,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
@@ -45,18 +45,18 @@ pub struct VolumeObjects {
     pub node_volume: Option<NodeVolume>,
     /// The claim's class.
     pub class: Option<StorageClass>,
-    /// What became of the node that has to act; others find it out.
+    /// Why the node that has to act is unavailable. Set by the caller.
     pub away: Option<UnavailableNode>,
-    /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
+    /// The hostname to which volumes of the NodeVolume's node are bound, or why that is impossible. Set by the caller.
     pub hostname: Option<Result<String, String>>,
-    /// What is said where nothing has come of the NodeVolume for too long; others find it out.
+    /// The message if the NodeVolume has made no progress for too long. Set by the caller.
     pub stalled: Option<String>,
-    /// What is said where its node has not begun it for longer than is usual; others find it out.
+    /// The message if its node has not begun for longer than usual. Set by the caller.
     pub late: Option<String>,
 }
 
-/// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
-/// tells. A volume that outlived its claim, because its class says Retain, may be for another one.
+/// Reads a volume's objects. `claim` is the last known place of the claim after which the volume is named, used if no
+/// object tells it. A volume that outlived its claim, with reclaim policy Retain, may be for another claim.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -72,7 +72,7 @@ pub async fn read(
     read_with(client, name, node_volume, claim, ours).await
 }
 
-/// The same, of a NodeVolume that was just read.
+/// Like [`read`], with a NodeVolume that was just read.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -130,7 +130,7 @@ pub(crate) async fn read_claim(
 ) -> Result<Option<Read<PersistentVolumeClaim>>> {
     let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), namespace);
     let found = claims.get_opt(name).await.context("read the claim")?;
-    // One that was made later under the same name is another volume's.
+    // A later claim of the same name is another volume's.
     Ok(found.filter(|claim| self::uid(&claim.object.metadata) == uid))
 }
 
@@ -143,25 +143,25 @@ fn needs_class(
     node_volume: Option<&NodeVolume>,
     ours: &ServedDrivers,
 ) -> bool {
-    // Without a class it is refused.
+    // A claim without a class is refused.
     let waits = matches!(
         provisioning::wish(claim, None, ours),
         claims::Wish::Refused(_)
     );
-    // More may be ordered also of one that asks for nothing.
+    // The NodeVolume may order more although the claim does not expand.
     let is_ordered =
         node_volume.is_some_and(|node_volume| capacity(claim) <= Bytes(node_volume.spec.size));
     waits || node_volume.is_none() || is_bound(claim) && (is_expanding(claim) || !is_ordered)
 }
 
 impl VolumeObjects {
-    /// The claim was read, also by writing it.
+    /// Sets the claim after it was read or written.
     pub(crate) fn put_claim(&mut self, claim: Option<Read<PersistentVolumeClaim>>) {
         self.claim_is_cut = claim.as_ref().is_some_and(|claim| claim.cut);
         self.claim = claim.map(|claim| claim.object);
     }
 
-    /// The names of the volume and of its claim, as far as they are known.
+    /// Returns the names of the volume and of its claim, as far as they are known.
     pub(crate) fn names(&self) -> (String, String) {
         let volume = self.volume.as_ref().map(|volume| &volume.metadata);
         let node_volume = self
@@ -182,8 +182,8 @@ impl VolumeObjects {
         (named.unwrap_or_default(), claim.unwrap_or_default())
     }
 
-    /// Of which node storage was ordered, of which class, and of which size. Of a class that was made anew
-    /// meanwhile with other parameters nothing was ordered.
+    /// Returns the node, class and size that were ordered. Returns `None` if the class was recreated with other
+    /// parameters, because nothing was ordered of the new class.
     pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
         let (node_volume, class) = (self.node_volume.as_ref()?, self.class.as_ref()?);
         if !has_parameters(node_volume, class) {
@@ -193,7 +193,7 @@ impl VolumeObjects {
         Some((&node_volume.spec.node, class, Bytes(node_volume.spec.size)))
     }
 
-    /// Whether the claim's class, if it was read, is of another driver or has other parameters than a NodeVolume.
+    /// Whether the claim's class, if it was read, has another driver or other parameters than the NodeVolume.
     fn is_outdated(&self, node_volume: &NodeVolume, ours: &ServedDrivers) -> bool {
         self.class.as_ref().is_some_and(|class| {
             let driver = ours.driver_of(&class.provisioner);
@@ -201,7 +201,7 @@ impl VolumeObjects {
         })
     }
 
-    /// Whether the node had no room for it.
+    /// Whether the node lacked capacity for the volume.
     pub(crate) fn had_no_room(&self) -> bool {
         let status = self
             .node_volume
@@ -211,20 +211,20 @@ impl VolumeObjects {
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
 
-    /// Why the node has failed, if it has so often that another one is asked.
+    /// Returns the node's problem, if it has occurred so often that another node is tried.
     pub(crate) fn kept_failing(&self) -> Option<&VolumeError> {
         let status = self.node_volume.as_ref()?.status.as_ref()?;
         let problem = status.error.as_ref()?;
         (status.failures >= LASTING).then_some(problem)
     }
 
-    /// As far as decisions need it.
+    /// Reduces the objects to what decisions need.
     #[must_use]
     pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
         self.observed_with(None, name, ours)
     }
 
-    /// The same, with what was `told` of the persistent volume if that was not read.
+    /// Like `observed`, with a cached persistent volume if it was not read.
     pub(crate) fn observed_with(
         &self,
         told: Option<claims::Volume>,
@@ -254,7 +254,7 @@ impl VolumeObjects {
         }
     }
 
-    /// Why no volume can be bound to the ordered node, as far as that was asked.
+    /// Returns why no volume can be bound to the NodeVolume's node, if that was checked.
     pub(crate) fn unbindable(&self) -> Option<&str> {
         self.hostname.as_ref()?.as_ref().err().map(String::as_str)
     }
@@ -269,7 +269,7 @@ impl VolumeObjects {
         let spec = claim.spec.clone().unwrap_or_default();
         let request = claim::request_or_most(&spec);
         let beyond_all = claim::beyond_all(&spec);
-        // It is written after the binding, and until then nothing has to grow.
+        // The status is written after the binding, and until then nothing has to grow.
         let capacity = if is_bound(claim) {
             capacity(claim)
         } else {
@@ -281,7 +281,7 @@ impl VolumeObjects {
             wish: provisioning::wish(claim, class, ours),
             request,
             capacity,
-            // Whoever has written the name, it is not undone.
+            // Kubernetes never changes the name, whoever wrote it.
             binding: match spec.volume_name.as_deref() {
                 _ if self.claim_is_cut => Binding::Unknown,
                 None | Some("") => Binding::None,
@@ -290,7 +290,7 @@ impl VolumeObjects {
                 Some(_) => Binding::Named,
             },
             deleting: claim.metadata.deletion_timestamp.is_some(),
-            // Nobody counts so much, so nothing is ordered because of it.
+            // A request that Kubernetes cannot count orders nothing.
             max_size: class
                 .and_then(class::most)
                 .or_else(|| beyond_all.as_ref().map(|_| capacity.max(volume))),
@@ -303,7 +303,7 @@ impl VolumeObjects {
     }
 }
 
-/// Whether a NodeVolume has the parameters of a class.
+/// Whether a NodeVolume has a class's parameters.
 fn has_parameters(node_volume: &NodeVolume, class: &StorageClass) -> bool {
     let none = BTreeMap::new();
     node_volume.spec.parameters == *class.parameters.as_ref().unwrap_or(&none)
@@ -320,7 +320,7 @@ pub(crate) fn volume_of(volume: &PersistentVolume, ours: &ServedDrivers) -> clai
             .cloned(),
         has_finalizer: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
         deleting: volume.metadata.deletion_timestamp.is_some(),
-        // Of a volume that people take from its former claim Kubernetes says so for a while yet.
+        // The phase lags behind when an administrator removes the claim reference.
         released: lost_its_claim(volume) && claimed_by(volume).is_some(),
         reclaim: if policy == Some("Delete") {
             Reclaim::Delete

@@ -1,4 +1,4 @@
-//! NodeVolumes, as far as decisions need them.
+//! NodeVolumes, reduced to what decisions need.
 
 use crate::{
     api::v1alpha1::{NodeVolume, StorageState},
@@ -7,12 +7,12 @@ use crate::{
 };
 use flexvol_sdk::Bytes;
 
-/// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
+/// Consecutive failures, half a minute of the agent's backoff, after which another node may do better.
 pub(super) const LASTING: u32 = 5;
 
 pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let status = node_volume.status.clone().unwrap_or_default();
-    // An answer to a former generation says what is there, but not why this one fails.
+    // An answer to an earlier generation tells the storage's state, but not why the current request fails.
     let current = Some(status.observed_generation) == node_volume.metadata.generation;
     claims::NodeVolume {
         ours: ours.has(&node_volume.spec.driver),
@@ -31,7 +31,7 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
             Some(StorageState::Absent) => Answer::Absent,
         },
         answered: current,
-        // Whoever has read the class finds it out.
+        // Set by the caller if it has read the class.
         outdated: false,
         problem: status.error.filter(|_| current).map(|problem| Problem {
             class: problem.class(),

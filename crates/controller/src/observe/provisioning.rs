@@ -1,4 +1,4 @@
-//! What a claim wants of us, and why it cannot be had.
+//! What a claim wants of us, or why that is impossible.
 
 use crate::{
     api::well_known::{CLASS, volume_name},
@@ -15,7 +15,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 
-/// What a claim wants, if one of our drivers shall make its volume.
+/// Returns what a claim wants, if one of our drivers is its provisioner.
 #[must_use]
 pub fn wish(
     claim: &PersistentVolumeClaim,
@@ -25,7 +25,7 @@ pub fn wish(
     let Some(spec) = &claim.spec else {
         return Wish::Nothing;
     };
-    // Its author may write the name of the volume that it is going to have, and that binds nothing.
+    // The claim's author may write the name of its future volume, which binds nothing.
     let own = volume_name(uid(&claim.metadata));
     let named = spec.volume_name.as_deref().unwrap_or_default();
     let names_another = !named.is_empty() && named != own;
@@ -95,8 +95,8 @@ fn possible(
             "the claim has a data source, and volumes are made empty; remove it".to_owned(),
         );
     }
-    // Kubernetes binds only volumes of the same one (`FindMatchingVolume` in
-    // `component-helpers/storage/volume/pv_helpers.go`), and only those of CSI drivers have any.
+    // Kubernetes binds only volumes of the claim's attributes class (`FindMatchingVolume` in
+    // `component-helpers/storage/volume/pv_helpers.go`), and only volumes of CSI drivers have one.
     if let Some(attributes) = spec.volume_attributes_class_name.as_deref()
         && !attributes.is_empty()
     {
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(class(Some("slow"), Some("fast")).as_deref(), Some("slow"));
         assert_eq!(class(Some("slow"), None).as_deref(), Some("slow"));
         assert_eq!(class(None, None), None);
-        // It would be a part of a path.
+        // The name would become a part of a path.
         for no_name in ["", "../nodes/a", "a/b", "A"] {
             assert_eq!(class(Some(no_name), Some("fast")), None, "{no_name}");
             assert_eq!(class(None, Some(no_name)), None, "{no_name}");
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Its author has written the name of the volume that it is going to have.
+    /// A claim whose author wrote the name of its future volume.
     fn named_after_itself() -> Value {
         let mut named = claim(json!({"volumeName": "pvc-1"}));
         named["metadata"]["uid"] = "1".into();

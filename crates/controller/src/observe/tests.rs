@@ -17,7 +17,7 @@ fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
     assert!(!released(Value::Null));
 }
 
-/// A claim of 10Mi that has a volume, asks for a size, and whose storage was measured to have one.
+/// A bound claim of 10Mi with this request, whose storage was measured to have this size.
 fn grows(request: &str, measured: u64, status: &Value) -> Observed {
     let mut volume = volume(
         "pvc-1",

@@ -1,28 +1,28 @@
-//! What a driver had no room for, whatever it says of its capacity.
+//! Backoff after a driver lacked capacity, whatever capacity it reports.
 
 use crate::runtime::backoff::Backoff;
 use flexvol_sdk::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a driver that had no room is not asked again.
+/// Pause before a driver that lacked capacity is asked again.
 const PAUSE: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
 
-/// A driver had no room.
+/// A driver's lack of capacity.
 #[derive(Debug)]
 pub(super) struct CapacityBackoff {
-    /// For this size, or more.
+    /// The smallest size that failed.
     size: Bytes,
-    /// When, and how often in a row.
+    /// The last failure, and the number of consecutive ones.
     since: Instant,
     times: u32,
 }
 
 impl CapacityBackoff {
-    /// A driver has no room for this size, and had none `before`. What was so long ago does not count.
+    /// Creates or continues a backoff after a failure at this size. One that is long ago counts as none.
     pub fn now(size: Bytes, before: Option<CapacityBackoff>) -> Self {
         let before = before.filter(|before| !before.is_long_ago());
         CapacityBackoff {
@@ -32,27 +32,27 @@ impl CapacityBackoff {
         }
     }
 
-    /// Whether there was no room for this size.
+    /// Whether this size, or a smaller one, failed.
     pub fn forbids(&self, size: Bytes) -> bool {
         size >= self.size
     }
 
-    /// The largest volume that may be had, while more is not asked for.
+    /// The largest size that may succeed, during the pause.
     pub fn largest(&self) -> Option<Bytes> {
         self.pauses().then(|| Bytes(self.size.0.saturating_sub(1)))
     }
 
-    /// Whether it is not asked.
+    /// Whether the pause lasts.
     pub fn pauses(&self) -> bool {
         self.since.elapsed() < self.pause()
     }
 
-    /// Whether it counts no more.
+    /// Whether the failure is too long ago to count.
     pub fn is_long_ago(&self) -> bool {
         self.since.elapsed() >= self.pause() + PAUSE.longest
     }
 
-    /// When it was asked last.
+    /// The time of the last failure.
     pub fn since(&self) -> Instant {
         self.since
     }

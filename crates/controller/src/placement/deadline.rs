@@ -1,4 +1,4 @@
-//! How long a node may take for what was ordered of it, whatever it says.
+//! Deadlines for a node to act, whatever its agent reports.
 
 use super::{LastHeartbeat, Nodes, pending_calls::LONG};
 use crate::{
@@ -7,11 +7,11 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// After how many times that a NodeVolume of which nothing has come is given to another node.
+/// Multiple of the silence limit after which a NodeVolume without progress moves to another node.
 const SILENCES: u32 = 4;
 
-/// Longer than the node's agent waits for a driver, whatever it was told of that: storage that a driver makes in time
-/// would be deleted for ever, and made on the next node. Of an agent that lies no more is believed than agents take.
+/// Returns the deadline of a node. It exceeds the timeout of driver calls that its agent reports, up to the agents'
+/// maximum: otherwise storage that a slow driver makes in time would be deleted and made on the next node, for ever.
 fn longest(silence: Duration, said: Option<u64>) -> Duration {
     let deadline = said.map_or(DEADLINE, Duration::from_secs);
     let deadline = deadline.min(Duration::from_secs(LONGEST_DEADLINE));
@@ -20,7 +20,7 @@ fn longest(silence: Duration, said: Option<u64>) -> Duration {
 }
 
 impl Nodes {
-    /// The volumes of whose NodeVolumes nothing has come for too long, since this was asked last.
+    /// Returns the volumes whose NodeVolumes have passed the deadline since the last call.
     pub(crate) fn stalled(&self) -> Vec<String> {
         let said = |status: &StorageNodeStatus| status.deadline_seconds;
         let said: BTreeMap<_, _> = self
@@ -32,12 +32,12 @@ impl Nodes {
         self.pending_calls().stalled(of_node)
     }
 
-    /// The volumes whose NodeVolumes are not answered for longer than is usual, since this was asked last.
+    /// Returns the volumes whose NodeVolumes have become late since the last call.
     pub(crate) fn late(&self) -> Vec<String> {
         self.pending_calls().late()
     }
 
-    /// What is said of a NodeVolume that its node has not answered for longer than is usual.
+    /// Returns the message for a NodeVolume that its node has not answered for longer than usual.
     pub(crate) fn why_late(&self, node_volume: &NodeVolume) -> Option<String> {
         let spec = &node_volume.spec;
         let name = node_volume.metadata.name.as_deref().unwrap_or_default();
@@ -55,7 +55,7 @@ impl Nodes {
         ))
     }
 
-    /// What is said of a NodeVolume of which nothing has come for too long.
+    /// Returns the message for a NodeVolume that has passed the deadline.
     pub(crate) fn stalls(&self, node_volume: &NodeVolume) -> Option<String> {
         let spec = &node_volume.spec;
         let said = self

@@ -1,21 +1,21 @@
-//! What can be had on each node, for others to choose by.
+//! Estimates of the capacity of each node.
 
 use super::{NodeRecord, Nodes, failing::Failing};
 use flexvol_sdk::Bytes;
 
-/// What is known of how large a volume may be.
+/// Estimate of the largest volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Estimate {
-    /// Nothing: the driver could not tell, or was not asked yet. It may have had no room for more than this.
+    /// Unknown: the driver could not tell, or was not asked yet. The size is the limit after a lack of capacity.
     Unknown(Option<Bytes>),
-    /// The driver tells nobody, so it has to be tried.
+    /// Unlimited: the driver reports no capacities, so only a call can tell.
     Any,
-    /// No larger than this.
+    /// At most this size.
     Largest(Bytes),
 }
 
 impl Estimate {
-    /// The same, and it had no room for more than this.
+    /// Lowers the estimate after a lack of capacity.
     pub fn at_most(self, largest: Bytes) -> Self {
         match self {
             Estimate::Largest(told) => Estimate::Largest(told.min(largest)),
@@ -24,7 +24,7 @@ impl Estimate {
         }
     }
 
-    /// Whether a volume of this size may be had.
+    /// Whether a volume of this size may fit.
     pub fn fits(self, size: Bytes) -> bool {
         match self {
             Estimate::Largest(largest) | Estimate::Unknown(Some(largest)) => size <= largest,
@@ -33,19 +33,19 @@ impl Estimate {
     }
 }
 
-/// What can be had of a class on a node.
+/// The capacity of a node for a storage class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCapacity {
     /// The node's name.
     pub node: String,
-    /// The UID of what its agent says.
+    /// The UID of its StorageNode.
     pub uid: String,
-    /// The largest volume.
+    /// The size of the largest volume.
     pub largest: Bytes,
 }
 
 impl Nodes {
-    /// The largest volume of a class on each node that is heard of and has the driver.
+    /// Returns the capacity for a class of each available node that has the driver.
     pub fn rooms(&self, driver: &str, class: &str) -> Vec<NodeCapacity> {
         let all = self.all();
         let able = all.iter().filter(|(node, known)| {
@@ -54,9 +54,9 @@ impl Nodes {
         let fails = |known: &NodeRecord| {
             known.is_unbindable() || known.failing.get(class).is_some_and(Failing::for_all)
         };
-        // Where all fail, whichever the scheduler takes is as good as another.
+        // If all nodes fail, none is worse than another.
         let all_fail = able.clone().all(|(_, known)| fails(known));
-        // Kubernetes counts no further.
+        // Kubernetes counts in `i64`.
         let most = Bytes(i64::MAX.unsigned_abs());
         let rooms = able.filter_map(|(node, known)| {
             let largest = match known.room(driver, class) {

@@ -1,12 +1,12 @@
-//! What drivers could not make, and whom that concerns.
+//! Failures of drivers, and the tenants that they concern.
 //!
-//! What a claim asks for may be what makes a driver fail, so one tenant's claims alone say nothing of a node to others.
+//! A claim's own request may make a driver fail. So the failures of one tenant do not exclude a node for others.
 
 use super::capacity_backoff::CapacityBackoff;
 use flexvol_sdk::{Bytes, ErrorClass};
 use std::collections::BTreeMap;
 
-/// A volume that is to be made.
+/// A volume that needs a node.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRequest<'a> {
     /// The volume's name.
@@ -15,16 +15,16 @@ pub struct VolumeRequest<'a> {
     pub namespace: &'a str,
 }
 
-/// So many namespaces' claims failed where a node counts as failing for everybody.
+/// Number of namespaces with failures from which on a node counts as failing for all.
 const SEVERAL: usize = 2;
 
-/// How many volumes, and how many namespaces, are remembered of a node and a class.
+/// Maximum number of remembered volumes, and of namespaces, for each node and class.
 const MOST: usize = 64;
 
-/// How much of a driver's words is remembered.
+/// Maximum number of remembered characters of a driver's message.
 const WORDS: usize = 256;
 
-/// What a node's driver could not make of one class, again and again, and not for want of room.
+/// Repeated failures of a node's driver at one class, except for lack of capacity.
 #[derive(Debug, Default)]
 pub(super) struct Failing {
     volumes: BTreeMap<String, Failed>,
@@ -34,12 +34,12 @@ pub(super) struct Failing {
 #[derive(Debug)]
 struct Failed {
     pause: CapacityBackoff,
-    /// That it can never be had there, in the driver's words.
+    /// The driver's message, if it called the volume infeasible.
     infeasible: Option<String>,
 }
 
 impl Failing {
-    /// It has failed at this one.
+    /// Records a failure at this volume.
     pub fn add(&mut self, asker: VolumeRequest<'_>, class: ErrorClass, words: &str) {
         self.volumes.retain(|_, failed| !failed.pause.is_long_ago());
         let before = self.volumes.remove(asker.volume);
@@ -63,19 +63,19 @@ impl Failing {
         );
     }
 
-    /// It has made another volume: it does not fail any more, but at what cannot be had.
+    /// Records a success: only infeasible volumes keep their failures.
     pub fn made_one(&mut self) {
         self.namespaces.clear();
         self.volumes.retain(|_, failed| failed.infeasible.is_some());
     }
 
-    /// Whether this very volume was tried there lately.
+    /// Whether this volume failed there recently.
     pub fn at(&self, asker: VolumeRequest<'_>) -> bool {
         let failed = self.volumes.get(asker.volume);
         failed.is_some_and(|failed| failed.pause.pauses())
     }
 
-    /// Why this very volume can never be had there.
+    /// Returns the driver's message if it recently called this volume infeasible.
     pub fn infeasible(&self, asker: VolumeRequest<'_>) -> Option<&str> {
         let failed = self.volumes.get(asker.volume)?;
         failed
@@ -84,20 +84,20 @@ impl Failing {
             .filter(|_| failed.pause.pauses())
     }
 
-    /// Whether it would fail at a volume of this namespace, as far as others tell.
+    /// Whether a volume of this namespace would probably fail.
     pub fn for_namespace(&self, namespace: &str) -> bool {
         let own = self.namespaces.get(namespace);
         own.is_some_and(CapacityBackoff::pauses) || self.for_all()
     }
 
-    /// Whether it would fail at anybody's.
+    /// Whether any volume would probably fail.
     pub fn for_all(&self) -> bool {
         let lately = self.namespaces.values().filter(|pause| pause.pauses());
         lately.count() >= SEVERAL
     }
 }
 
-/// The oldest of too many goes.
+/// Removes the oldest entry if the map is full.
 fn make_way<T>(all: &mut BTreeMap<String, T>, since: impl Fn(&T) -> tokio::time::Instant) {
     if all.len() < MOST {
         return;

@@ -1,22 +1,22 @@
-//! How long nothing was heard of a node's agent.
+//! Silence of nodes' agents.
 
 use super::{Nodes, removed_nodes::fell_silent};
 use crate::api::v1alpha1::StorageNodeStatus;
 use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// Nothing is heard of an agent.
+/// The last heartbeat of a silent agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastHeartbeat {
-    /// There never was one.
+    /// There was none.
     Never,
-    /// Its last words are of then, by the node's clock.
+    /// The time of the last one, by the node's clock.
     Since(String),
 }
 
 impl LastHeartbeat {
-    /// How long nothing was heard of an agent, if that is longer than this, for whoever has not listened
-    /// all the time. Only for what is no harm if the clocks of two hosts differ.
+    /// Returns the last heartbeat if it is older than this, for a process that has not watched all the time. It
+    /// compares clocks of two hosts, so use it only where a difference is harmless.
     pub fn told(status: &StorageNodeStatus, now: Timestamp, longest: Duration) -> Option<Self> {
         let seen = status.last_heartbeat_time.as_ref();
         let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
@@ -33,14 +33,14 @@ impl LastHeartbeat {
 }
 
 impl Nodes {
-    /// Kubernetes misses the node: nothing new is asked of it until its agent is heard of again.
+    /// Marks a node that Kubernetes misses. No new volume is placed there until its agent's next heartbeat.
     pub fn miss(&self, name: &str) {
         if let Some(known) = self.all().get_mut(name) {
             known.missed = true;
         }
     }
 
-    /// How long nothing was heard of the agent of a node that has something to do, if that is too long.
+    /// Returns the last heartbeat of a node that has to act, if its agent is silent.
     pub fn silence(&self, name: &str) -> Option<LastHeartbeat> {
         let all = self.all();
         if let Some(known) = all.get(name) {
@@ -53,8 +53,8 @@ impl Nodes {
         })
     }
 
-    /// Why nothing new is asked of a node: its agent is silent, or what that said was removed, or Kubernetes misses
-    /// the node.
+    /// Returns the last heartbeat of a node where no new volume may be placed: its agent is silent, its StorageNode was
+    /// removed, or Kubernetes misses the node.
     pub fn absence(&self, name: &str) -> Option<LastHeartbeat> {
         match self.all().get(name) {
             None => Some(LastHeartbeat::Never),
@@ -63,7 +63,7 @@ impl Nodes {
         }
     }
 
-    /// Whether this process has listened to a node's agent for as long as makes one silent, and has heard nothing.
+    /// Whether this process has watched the agent for the whole silence limit without any heartbeat.
     pub fn is_unheard(&self, name: &str) -> bool {
         let all = self.all();
         let known = all.get(name).map(|known| known.heard);
@@ -72,7 +72,7 @@ impl Nodes {
         since.is_some_and(|since| since.elapsed() >= self.silence)
     }
 
-    /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.
+    /// The silent nodes, with the last heartbeat of each by its own clock.
     pub fn silent(&self) -> BTreeMap<String, Option<String>> {
         let all = self.all();
         let silent = all
@@ -83,19 +83,19 @@ impl Nodes {
         silent.collect()
     }
 
-    /// How many nodes' agents are silent.
+    /// Number of silent nodes.
     pub fn count_silent(&self) -> usize {
         let all = self.all();
         let silent = all.values().filter(|known| known.is_silent(self.silence));
         silent.count()
     }
 
-    /// After how long an agent counts as away.
+    /// The time without heartbeats after which an agent is silent.
     pub fn longest_silence(&self) -> Duration {
         self.silence
     }
 
-    /// The nodes that were not silent when this was asked last.
+    /// Returns the nodes that have fallen silent since the last call.
     pub fn fell_silent(&self) -> Vec<String> {
         let mut all = self.all();
         let fell = all

@@ -1,14 +1,14 @@
-//! What was ordered of a node since its agent last told what room there is.
+//! Volumes that were ordered of a node since its agent last reported its capacity.
 
 use flexvol_sdk::Bytes;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// What was not made after so long is waited for by nobody who chooses a node.
+/// Time after which a volume that was not made counts no more.
 const FORGET: Duration = Duration::from_secs(300);
 
-/// Sizes of volumes, by name, and when they were ordered. It ranks nodes, and refuses nothing: some of it may be in
-/// what the agent tells already.
+/// Ordered volumes by name, with size and time. The load ranks nodes, and refuses nothing, because the agent's report
+/// may already include a part of it.
 #[derive(Debug, Default)]
 pub(super) struct Load(BTreeMap<String, Ordered>);
 
@@ -36,7 +36,7 @@ impl Load {
         }
     }
 
-    /// The agent has told what room there is, after all that was made.
+    /// Applies a report of the agent, which includes all volumes that were made before.
     pub fn told(&mut self) {
         self.0
             .retain(|_, ordered| !ordered.is_made && ordered.since.elapsed() < FORGET);

@@ -1,9 +1,9 @@
-//! What the nodes' agents say of their nodes, and of which nothing is heard.
+//! Placement: what agents report of their nodes, and which nodes are silent.
 //!
-//! How long an agent has been silent is told by this process's own clock, from when its last heartbeat
-//! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
-//! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself, but for
-//! one whose last words are so old that no two clocks differ by that.
+//! Silence is measured by this process's own clock, from the arrival of the last heartbeat, as Kubernetes does with
+//! nodes (`pkg/controller/nodelifecycle`). Clocks of different hosts are never compared. So a new leader considers an
+//! agent alive until it has waited for the silence limit itself, unless the last heartbeat is so old that no difference
+//! of clocks explains it.
 
 mod capacity_backoff;
 mod deadline;
@@ -37,23 +37,23 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// After how long an agent counts as away: three heartbeats, and what one may be late.
+/// Silence limit: three heartbeats, and the delay of one.
 pub const SILENCE: Duration = Duration::from_secs(200);
 
-/// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
+/// Multiple of the silence limit by which the last heartbeat, by two hosts' clocks, proves silence before this start.
 const SILENCES_BEFORE: u32 = 3;
 
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
 pub struct Nodes {
     all: Mutex<BTreeMap<String, NodeRecord>>,
-    /// Those of which the object with their agents' words was removed: that ends no agent.
+    /// Nodes whose StorageNode was removed. Their agents may still run.
     gone: Mutex<BTreeMap<String, RemovedNode>>,
-    /// Since when this process listens to agents: one that waits to lead does not.
+    /// When this process began to watch agents. A process that waits for the lease does not.
     listens: OnceLock<Instant>,
-    /// NodeVolumes may be seen before their nodes.
+    /// Open NodeVolumes, which may be seen before their nodes.
     pending_calls: Mutex<PendingCalls>,
-    /// The UIDs of classes, by name.
+    /// UIDs of storage classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
     silence: Duration,
 }
@@ -62,32 +62,32 @@ pub struct Nodes {
 struct NodeRecord {
     uid: String,
     status: StorageNodeStatus,
-    /// When its last heartbeat was seen here, or since when it is known.
+    /// The arrival of its last heartbeat, or when it became known.
     heard: Instant,
-    /// Its last words were so old by then that it was silent already.
+    /// Whether its last heartbeat was already too old at that time.
     was_silent: bool,
-    /// Kubernetes missed the node after that: nothing new is asked of it.
+    /// Whether Kubernetes has missed the node since. No new volume is placed there.
     missed: bool,
-    /// Somebody was told that it is silent.
+    /// Whether its silence was reported.
     told: bool,
-    /// What its driver had no room for, by class.
+    /// Backoff after lack of capacity, by class.
     full: BTreeMap<String, CapacityBackoff>,
-    /// What its driver could not make, for another reason, by class.
+    /// Other failures of its driver, by class.
     failing: BTreeMap<String, Failing>,
-    /// No volume could be bound to it.
+    /// Backoff after no volume could be bound to it.
     unbindable: Option<CapacityBackoff>,
-    /// What was ordered of it, and its agent may not have told of yet.
+    /// Ordered volumes that the agent's last report may not include.
     load: Load,
-    /// Why pods may not run there, as it was last seen.
+    /// Why pods may not run there, when last seen.
     barred: Option<(Instant, Unschedulable)>,
 }
 
-/// No node can have the volume: in words for the claim's author.
+/// The error if no node fits a volume, with a message for the claim's author.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoNode(pub(crate) String);
 
 impl Nodes {
-    /// Nodes whose agents count as away when they were silent for so long.
+    /// Creates an empty set of nodes with this silence limit.
     #[must_use]
     pub fn new(silence: Duration) -> Self {
         Nodes {
@@ -100,13 +100,12 @@ impl Nodes {
         }
     }
 
-    /// From now on this process hears what agents say.
+    /// Notes that this process watches agents from now on.
     pub fn listen(&self) {
         let _ = self.listens.set(Instant::now());
     }
 
-    /// An agent has said something, or its words were read again. Says whether more can be had of the
-    /// node than before.
+    /// Stores an agent's report, new or listed again. Returns whether the node offers more than before.
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
         let mut now = NodeRecord {
@@ -145,7 +144,7 @@ impl Nodes {
         now.failing = std::mem::take(&mut before.failing);
         now.failing.retain(|class, _| {
             let (had, has) = (&before.status.capacities, &now.status.capacities);
-            // It can tell again.
+            // A capacity that is reported again ends the failures.
             had.contains_key(class) || !has.contains_key(class)
         });
         let is_back = !before.may_be_asked(self.silence) && now.may_be_asked(self.silence);
@@ -153,7 +152,7 @@ impl Nodes {
         now.full = std::mem::take(&mut before.full);
         now.full.retain(|class, _| {
             let (had, has) = (&before.status.capacities, &now.status.capacities);
-            // What is said for the first time is no room that was made.
+            // A first report is no increase.
             let made = had
                 .get(class)
                 .zip(has.get(class))
@@ -164,8 +163,8 @@ impl Nodes {
         better
     }
 
-    /// What an agent said was removed: nothing new is asked of the node, and of what was asked of it the agent may
-    /// speak yet.
+    /// Removes a node whose StorageNode was removed. No new volume is placed there, but the agent may still answer for
+    /// existing NodeVolumes.
     pub fn remove(&self, name: &str) {
         let mut all = self.all();
         if let Some(known) = all.remove(name) {
@@ -175,10 +174,10 @@ impl Nodes {
         self.pending_calls().forget(name);
     }
 
-    /// The node that the scheduler chose, if its agent can make volumes of the driver.
+    /// Returns the node that the scheduler selected, if it has an agent and the driver.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When it has not.
     pub fn check(&self, node: &str, driver: &str) -> Result<String, NoNode> {
         let why = match self.all().get(node) {
             None => Some(format!("node {node} has no agent of flexvol-controller")),
@@ -187,26 +186,26 @@ impl Nodes {
         why.map_or_else(|| Ok(node.to_owned()), |why| Err(NoNode(why)))
     }
 
-    /// A volume of this name and size was ordered of a node.
+    /// Adds an ordered volume to a node's load.
     pub fn ordered(&self, node: &str, volume: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
             known.load.add(volume, size);
         }
     }
 
-    /// A volume that was ordered of a node was made: its agent tells what room there is after that.
+    /// Marks an ordered volume as made: the agent's next report includes it.
     pub fn made(&self, node: &str, volume: &str) {
         if let Some(known) = self.all().get_mut(node) {
             known.load.made(volume);
         }
     }
 
-    /// A NodeVolume of a node is as seen.
+    /// Applies a watch's report of a NodeVolume.
     pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
         self.pending_calls().seen(node_volume);
     }
 
-    /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.
+    /// Applies a watch's report of a class. Failures at a former class of the same name do not count for it.
     pub(crate) fn class_seen(&self, name: &str, uid: &str) {
         let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         let before = classes.insert(name.to_owned(), uid.to_owned());
@@ -215,7 +214,7 @@ impl Nodes {
         }
     }
 
-    /// A class was deleted, and one that is made anew by its name is another one.
+    /// Removes a deleted class. A later class of the same name is another one.
     pub(crate) fn class_gone(&self, name: &str) {
         let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         classes.remove(name);
@@ -229,12 +228,12 @@ impl Nodes {
         }
     }
 
-    /// NodeVolumes of these names are there no more.
+    /// Removes deleted NodeVolumes.
     pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
         self.pending_calls().gone(names);
     }
 
-    /// A node's driver had no room for a volume of this size.
+    /// Records that a node's driver lacked capacity for this size.
     pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
         let mut all = self.all();
         let Some(known) = all.get_mut(node) else {
@@ -246,7 +245,7 @@ impl Nodes {
             .insert(class.to_owned(), CapacityBackoff::now(size, before));
     }
 
-    /// A node's driver could not make a volume of a class, again and again, and not for want of room.
+    /// Records that a node's driver failed repeatedly at a volume, except for lack of capacity.
     pub fn failed(
         &self,
         node: &str,
@@ -261,8 +260,8 @@ impl Nodes {
         }
     }
 
-    /// No volume could be bound to a node: the scheduler does not see that, so it is not offered that node for ever
-    /// longer. What comes while it is not counts no more than once.
+    /// Records that no volume could be bound to a node. The scheduler does not see that, so the node is not offered
+    /// to it during a growing pause. Failures during the pause count once.
     pub fn unbindable(&self, node: &str) {
         if let Some(known) = self.all().get_mut(node)
             && !known.is_unbindable()
@@ -271,7 +270,7 @@ impl Nodes {
         }
     }
 
-    /// A node's driver has made a volume of this size, and that was bound to it.
+    /// Records that a node's driver has made a volume of this size, which was bound to the node.
     pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
             known.unbindable = None;
@@ -290,7 +289,7 @@ impl Nodes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Taken after the others.
+    /// Locked after the other maps.
     fn gone(&self) -> MutexGuard<'_, BTreeMap<String, RemovedNode>> {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -306,7 +305,7 @@ impl NodeRecord {
         (!answers).then(|| format!("driver {driver} does not answer on node {node}"))
     }
 
-    /// What can be had of a class: as the driver says, and less than what it had no room for lately.
+    /// The estimate for a class: the driver's report, limited by recent lack of capacity.
     fn room(&self, driver: &str, class: &str) -> Estimate {
         let told = self.status.capacities.get(class);
         let told = match told {
@@ -335,7 +334,7 @@ impl NodeRecord {
     }
 }
 
-/// Whether there is a driver, or room in a class, that there was not.
+/// Whether a driver is new, or the capacity of a class is new or larger.
 fn offers_more(before: &StorageNodeStatus, now: &StorageNodeStatus) -> bool {
     let mut drivers = now.drivers.keys();
     let mut rooms = now.capacities.iter();

@@ -1,7 +1,7 @@
-//! Nodes' drivers that do not end their calls, or of whose calls nothing comes, as the answers to NodeVolumes tell.
+//! Open NodeVolumes: nodes' drivers that hang, or whose calls lead to nothing.
 //!
-//! An agent that is broken, or lies, answers what it likes: of a NodeVolume for a volume that is not there yet its
-//! answers prove nothing but that there is one.
+//! A broken or malicious agent may answer anything. While a volume is unmade, an answer proves only that the agent
+//! runs.
 
 #[cfg(test)]
 mod tests;
@@ -15,52 +15,52 @@ use kube::ResourceExt;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// A NodeVolume that is not answered for so long is of a driver that hangs, or has much to do.
+/// Time without an answer after which a driver counts as hanging, or busy.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// A node and a driver of which nothing came count as hanging for so long after that.
+/// Time for which a driver counts as hanging after a NodeVolume without progress.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// A node, and a driver.
 type NodeDriver = (String, String);
 
-/// What is waited for.
+/// All open NodeVolumes.
 #[derive(Debug, Default)]
 pub(super) struct PendingCalls {
     calls: BTreeMap<NodeDriver, Calls>,
-    /// Where each open NodeVolume is, by its name: while a watch was broken it may have been made anew elsewhere.
+    /// Node and driver of each open NodeVolume, by its name. It may be recreated elsewhere while a watch is broken.
     node_drivers: BTreeMap<String, NodeDriver>,
 }
 
-/// The calls of one driver on one node.
+/// Open NodeVolumes of one driver on one node.
 #[derive(Debug, Default)]
 struct Calls {
     /// By the NodeVolume's name.
     open: BTreeMap<String, Open>,
-    /// Nobody knows how the last one ended, and none has ended well since.
+    /// Whether the outcome of the last call is uncertain, and none has succeeded since.
     uncertain: bool,
-    /// When it was found last that nothing had come of a NodeVolume.
+    /// When a NodeVolume was last found without progress.
     stalled: Option<Instant>,
-    /// When something was done last.
+    /// When a NodeVolume was last done.
     done: Option<Instant>,
 }
 
-/// A NodeVolume that its node has not done.
+/// An open NodeVolume.
 #[derive(Debug)]
 struct Open {
     generation: Option<i64>,
-    /// When this was seen, unless it was answered.
+    /// When it was first seen, unless it was answered.
     since: Option<Instant>,
-    /// Since when its volume has not been made, whatever was answered, or its storage not been deleted.
+    /// Since when its volume is unmade, whatever the answers, or its storage undeleted.
     undone: Option<Instant>,
-    /// Somebody was told that nothing comes of it.
+    /// Whether its lack of progress was reported.
     told: bool,
-    /// Somebody was told that it is late.
+    /// Whether its lateness was reported.
     told_late: bool,
 }
 
 impl PendingCalls {
-    /// A NodeVolume is there, as seen.
+    /// Applies a watch's report of a NodeVolume.
     pub fn seen(&mut self, node_volume: &NodeVolume) {
         let node_driver = (
             node_volume.spec.node.clone(),
@@ -98,7 +98,7 @@ impl PendingCalls {
         let calls = self.calls.entry(node_driver).or_default();
         calls.uncertain |= uncertain == Some(true);
         let before = calls.open.get(&name);
-        // What was answered before is no answer since.
+        // An answer from before this NodeVolume was first seen proves nothing.
         if uncertain == Some(false) && before.is_some() {
             calls.uncertain = false;
         }
@@ -120,7 +120,7 @@ impl PendingCalls {
         calls.open.insert(name, open);
     }
 
-    /// The NodeVolumes of which nothing has come for so long since this was asked last.
+    /// Returns the NodeVolumes that have passed the deadline since the last call.
     pub fn stalled(&mut self, longest: impl Fn(&str) -> Duration) -> Vec<String> {
         let mut stalled = Vec::new();
         for ((node, _), calls) in &mut self.calls {
@@ -139,7 +139,7 @@ impl PendingCalls {
         stalled
     }
 
-    /// The NodeVolumes that are not answered for longer than is usual since this was asked last.
+    /// Returns the NodeVolumes that have become late since the last call.
     pub fn late(&mut self) -> Vec<String> {
         let mut late = Vec::new();
         for calls in self.calls.values_mut() {
@@ -154,14 +154,14 @@ impl PendingCalls {
         late
     }
 
-    /// Whether nothing has come of a NodeVolume of the node for so long.
+    /// Whether a NodeVolume has passed the deadline.
     pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
         self.has_open(node, driver, name, |open, done| {
             open.is_stalled(done, longest)
         })
     }
 
-    /// Whether a NodeVolume was not answered for longer than is usual.
+    /// Whether a NodeVolume is unanswered for longer than usual.
     pub fn is_late(&self, node: &str, driver: &str, name: &str) -> bool {
         self.has_open(node, driver, name, Open::is_late)
     }
@@ -180,7 +180,7 @@ impl PendingCalls {
         open.is_some_and(|open| is(open, calls.done))
     }
 
-    /// NodeVolumes of these names are there no more.
+    /// Removes deleted NodeVolumes.
     pub fn gone<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         for name in names {
             self.close(name);
@@ -188,26 +188,27 @@ impl PendingCalls {
         self.calls.retain(|_, calls| !calls.is_empty());
     }
 
-    /// What is known of a node is forgotten with it.
+    /// Removes a node with all its NodeVolumes.
     pub fn forget(&mut self, node: &str) {
         self.calls.retain(|(of, _), _| of != node);
         self.node_drivers.retain(|_, (of, _)| of != node);
     }
 
-    /// Whether a NodeVolume was waited for, which is not any more.
+    /// Closes a NodeVolume. Returns whether it was open.
     fn close(&mut self, name: &str) -> bool {
         let node_driver = self.node_drivers.remove(name);
         let calls = node_driver.and_then(|node_driver| self.calls.get_mut(&node_driver));
         calls.is_some_and(|calls| calls.open.remove(name).is_some())
     }
 
-    /// The node has answered. A volume that it made or grew tells that others can be had, too; a deletion does not.
+    /// Records that a node is done with a NodeVolume. A volume that was made or grown proves that others can be; a
+    /// deletion does not.
     fn done(&mut self, node_driver: &NodeDriver, name: &str, tells: bool) {
         let was_open = self.close(name);
         let Some(calls) = self.calls.get_mut(node_driver) else {
             return;
         };
-        // What was answered before is no answer since.
+        // An answer from before this NodeVolume was first seen proves nothing.
         if was_open && tells {
             calls.uncertain = false;
         }
@@ -248,7 +249,7 @@ impl Open {
         self.since.is_some() && self.is_stalled(done, LONG)
     }
 
-    /// What was never answered may wait for its turn behind what is done meanwhile.
+    /// Whether it has passed the deadline. If it was never answered, it may have waited for its turn behind `done`.
     fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
         let turn = done.filter(|_| self.since.is_some());
         let begun = self

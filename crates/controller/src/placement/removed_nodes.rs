@@ -1,19 +1,19 @@
-//! Nodes of which the object with their agents' words was removed. Their agents may live, and speak again.
+//! Nodes whose StorageNode was removed. Their agents may still run, and report again.
 
 use super::{LastHeartbeat, NodeRecord};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How long it is known when such an agent was last heard of: there is no end of names.
+/// Time for which a removed node is remembered, to limit memory.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub(super) struct RemovedNode {
-    /// When its last heartbeat was seen here.
+    /// The arrival of its last heartbeat.
     heard: Instant,
-    /// The same by its own clock.
+    /// The last heartbeat by the node's own clock.
     seen: LastHeartbeat,
-    /// Somebody was told that it is silent.
+    /// Whether its silence was reported.
     told: bool,
 }
 
@@ -32,13 +32,13 @@ impl RemovedNode {
         self.heard
     }
 
-    /// How long nothing was heard of it, if that is too long.
+    /// Returns the last heartbeat if the silence exceeds this.
     pub fn silence(&self, longest: Duration) -> Option<LastHeartbeat> {
         (self.heard.elapsed() >= longest).then(|| self.seen.clone())
     }
 }
 
-/// Those that were not silent when this was asked last.
+/// Returns the nodes that have fallen silent since the last call.
 pub(super) fn fell_silent(
     all: &mut BTreeMap<String, RemovedNode>,
     longest: Duration,

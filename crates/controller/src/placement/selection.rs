@@ -1,4 +1,4 @@
-//! Which node gets a volume.
+//! Selection of a node for a volume.
 
 use super::{LastHeartbeat, NoNode, NodeRecord, Nodes, VolumeRequest, estimate::Estimate};
 use crate::{
@@ -13,25 +13,25 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// For how long it is believed that pods may not run on a node.
+/// Time for which a node counts as unschedulable.
 const BARRED: Duration = Duration::from_secs(60);
 
-/// What so many nodes' drivers say is infeasible is asked of no other: each would be asked for half a minute.
+/// Number of nodes whose drivers call a volume infeasible after which no other is tried: each takes half a minute.
 const REFUSALS: usize = 2;
 
 /// Why pods do not run on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unschedulable {
-    /// Some may: which taints the pods of a claim tolerate nobody knows before they are there.
+    /// It is tainted. Some pods may run there: the tolerations of a claim's pods are unknown before the pods exist.
     Tainted,
-    /// Somebody wants no new pods there, whatever they tolerate.
+    /// It is cordoned, whatever pods tolerate.
     Cordoned,
-    /// No volume can be bound to it, or it cannot be understood: it is asked when there is no other.
+    /// No volume can be bound to it, or its object was read in part. It is the last resort.
     Unfit,
 }
 
 impl Unschedulable {
-    /// What a node's object says.
+    /// Reads the reason from a node's object.
     pub fn of(node: &Node) -> Option<Self> {
         if is_cordoned(node) {
             return Some(Unschedulable::Cordoned);
@@ -43,17 +43,17 @@ impl Unschedulable {
     }
 }
 
-/// A node that may have the volume.
+/// A node that may get the volume.
 #[derive(Debug)]
 struct Candidate<'a> {
     node: &'a str,
     room: Estimate,
     bar: Option<Unschedulable>,
-    /// Its driver failed at others' volumes lately, or hangs.
+    /// Whether its driver failed recently at others' volumes, or hangs.
     doubtful: bool,
-    /// What else was ordered of it.
+    /// The size of other volumes that were ordered of it.
     load: Bytes,
-    /// Equal nodes take turns.
+    /// Tie breaker that spreads volumes over equal nodes.
     turn: u64,
 }
 
@@ -80,14 +80,14 @@ impl Candidate<'_> {
 }
 
 impl Nodes {
-    /// Pods may not run on a node, or may.
+    /// Sets why pods may not run on a node, if so.
     pub(crate) fn bar(&self, name: &str, bar: Option<Unschedulable>) {
         if let Some(known) = self.all().get_mut(name) {
             known.barred = bar.map(|bar| (Instant::now(), bar));
         }
     }
 
-    /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
+    /// Returns why the node that the scheduler selected cannot have a volume, if it is known.
     pub fn lacks(
         &self,
         node: &str,
@@ -119,7 +119,7 @@ impl Nodes {
             .or_else(lacks_room)
     }
 
-    /// Why the volume is asked of no other node: several say that it can never be had.
+    /// Returns why no other node is tried: several drivers call the volume infeasible.
     pub fn refuses(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
         let all = self.all();
         let of_class = all.values().filter_map(|known| known.failing.get(class));
@@ -135,12 +135,12 @@ impl Nodes {
         })
     }
 
-    /// The node for a volume: of those that are heard of, where pods may run, and that did not fail at it, the one
-    /// with the most room. One of which it is not known what it has is taken late, one that failed at others', or
-    /// whose driver hangs, after that, and of equal ones each in its turn.
+    /// Returns the best node for a volume among available nodes where pods may run and that did not fail at it. The
+    /// one with the most capacity is best. Nodes of unknown capacity rank lower, and nodes that failed at others'
+    /// volumes or whose driver hangs rank lowest. Equal nodes take turns.
     ///
     /// # Errors
-    /// When none can have it.
+    /// When no node fits.
     pub fn with_room(
         &self,
         driver: &str,
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(bar(taint("PreferNoSchedule")), None);
         assert_eq!(bar(taint("NoSchedule")), Some(Unschedulable::Tainted));
         assert_eq!(bar(taint("NoExecute")), Some(Unschedulable::Tainted));
-        // As a cordon does, Kubernetes taints it too.
+        // Kubernetes also taints a cordoned node.
         let mut cordoned = taint("NoSchedule");
         cordoned["unschedulable"] = true.into();
         assert_eq!(bar(cordoned), Some(Unschedulable::Cordoned));

@@ -23,7 +23,7 @@ pub(super) fn of(volume: &str) -> VolumeRequest<'_> {
     }
 }
 
-/// A node's driver fails, and does not say for good.
+/// A retryable failure of a node's driver.
 fn fail(nodes: &Nodes, node: &str, asker: VolumeRequest<'_>) {
     nodes.failed(node, "class", asker, ErrorClass::Retryable, "no pool");
 }
@@ -89,7 +89,7 @@ async fn a_node_to_which_nothing_can_be_bound_is_not_offered_for_ever_longer() {
     assert_eq!(offered(), 2);
     for minutes in [1, 2, 4] {
         nodes.unbindable("taken");
-        // Another claim.
+        // A failure of another claim during the pause.
         nodes.unbindable("taken");
         tokio::time::advance(Duration::from_secs(minutes * 60 - 1)).await;
         assert_eq!(offered(), 1, "{minutes}");
@@ -114,7 +114,7 @@ fn a_driver_that_tells_no_capacity_is_tried() {
     );
 }
 
-/// What the agent of a node says, of which the driver tells no capacity at all, or could not tell that of one class.
+/// The report of an agent whose driver has no callout `capacity`, or could not tell the capacity of one class.
 pub(super) fn mute(name: &str, seen: u32, capacity_unsupported: bool) -> StorageNode {
     let mut node = node(name, seen, None);
     let driver = node.status.drivers.get_mut("a/b").unwrap();
@@ -259,7 +259,7 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
     let mut chosen: Vec<_> = (0..6).map(|number| choose(&format!("v{number}"))).collect();
     chosen.sort();
     assert_eq!(chosen, ["one", "one", "three", "three", "two", "two"]);
-    // By its name alone a volume falls to any of equal ones.
+    // Of equal nodes, the volume's name alone decides.
     let alone = |volume: &str| {
         let nodes = self::nodes(&[("one", Some(30)), ("two", Some(30)), ("three", Some(30))]);
         nodes
@@ -268,7 +268,7 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
     };
     let all: std::collections::BTreeSet<_> = (0..20).map(|n| alone(&format!("v{n}"))).collect();
     assert_eq!(all.len(), 3);
-    // What was made is in what the agent says next.
+    // The agent's next report includes the volumes that were made.
     nodes.made("one", "v0");
     let load = |node: &str| nodes.all().get(node).unwrap().load.sum();
     for node in ["one", "two", "three"] {
@@ -280,7 +280,7 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
         nodes.put(self::node(node, 1, Some(28)));
         assert_eq!(load(node), Bytes(0));
     }
-    // No room is refused for it.
+    // The load does not refuse a volume.
     nodes.ordered("one", "w", Bytes(28));
     nodes.remove("two");
     nodes.remove("three");

@@ -1,4 +1,4 @@
-//! The reconcilers: each brings one kind of object to its desired state.
+//! Reconcilers: each brings one kind of object to its desired state.
 
 pub(crate) mod node_gc;
 pub(crate) mod stateful_set;
@@ -8,7 +8,7 @@ pub mod volume;
 use std::sync::Arc;
 use volume::Context;
 
-/// Runs those that a leader runs, apart from [`storage_capacity`], which has a client of its own. Works for ever.
+/// Runs the leader's reconcilers for ever, except [`storage_capacity`], which has a client of its own.
 pub async fn run(context: Arc<Context>) {
     tokio::spawn(stateful_set::run(
         context.client.clone(),

@@ -1,7 +1,7 @@
-//! Forgetting what agents said of nodes that are in the cluster no more, or that have no agent any more: nobody
-//! else does, and where nodes come and go it would pile up.
+//! Garbage collection of StorageNodes whose nodes are gone, or have no agent any more. Nothing else deletes them, and
+//! they would pile up where nodes come and go.
 //!
-//! A node of which storage is ordered is not forgotten, as people are told when it was last heard of.
+//! A StorageNode is kept while its node has NodeVolumes, so that messages can tell the last heartbeat.
 
 use crate::{
     api::v1alpha1::StorageNode,
@@ -17,10 +17,10 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// An agent that was silent for so long was taken from its node, whatever the clocks of two hosts differ by.
+/// Silence that proves, with any difference of clocks, that the agent was removed from its node.
 const LONG_AGO: Duration = Duration::from_secs(24 * 3600);
 
-/// Looks at silent nodes as often as one may become silent.
+/// Checks silent nodes once in each silence limit.
 pub(crate) async fn run(client: &Client, nodes: &Nodes, index: &Index) {
     loop {
         sleep(nodes.longest_silence()).await;
@@ -42,8 +42,7 @@ pub(crate) async fn run(client: &Client, nodes: &Nodes, index: &Index) {
     }
 }
 
-/// Removes what a node's agent said last at that time, if Kubernetes has no such node, or if that was long
-/// ago, and says whether it did.
+/// Deletes a StorageNode with this last heartbeat if its node is gone or the heartbeat is old. Returns whether it did.
 async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) -> Result<bool> {
     let live: Api<Node> = Api::all(client.clone());
     let is_there = live.get_opt(node).await.context("read the node")?.is_some();
@@ -53,11 +52,11 @@ async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) 
         .await
         .context("read what is on the node")?;
     let Some(found) = found else {
-        // That it went was not heard here.
+        // The watch missed the deletion.
         nodes.remove(node);
         return Ok(false);
     };
-    // Another word of its agent may not have been heard here yet.
+    // A newer heartbeat has not arrived by the watch yet.
     if found.status.last_heartbeat_time.as_deref() != seen {
         return Ok(false);
     }

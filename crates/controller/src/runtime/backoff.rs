@@ -1,24 +1,24 @@
-//! How long to wait for what failed, or may never change: twice as long each time.
+//! Exponential backoff for failures, and for conditions that may never change.
 
 use std::time::Duration;
 
-/// A growing pause.
+/// An exponential backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
-    /// At first; twice as long each further time.
+    /// The first pause. It doubles each time.
     pub first: Duration,
-    /// At most.
+    /// The maximum pause.
     pub longest: Duration,
 }
 
 impl Backoff {
-    /// After failures of one volume or set.
+    /// Backoff after failures of one volume or stateful set.
     pub const FAILURES: Self = Backoff {
         first: Duration::from_secs(1),
         longest: Duration::from_secs(300),
     };
 
-    /// How long after so many times, from one on.
+    /// Returns the pause after this many times, beginning with one.
     #[must_use]
     pub fn after(self, times: u32) -> Duration {
         let doubled = 1u32 << times.saturating_sub(1).min(20);

@@ -1,4 +1,4 @@
-//! What every reconciler runs on: watches that fill its work queue, and workers that empty it.
+//! Runtime of the reconcilers: watches that fill a work queue, and workers that empty it.
 
 pub(crate) mod backoff;
 pub(crate) mod reflector;

@@ -1,4 +1,4 @@
-//! The loop of every watch: all objects of a kind are listed, and then each change is told, for ever.
+//! The loop of every watch: lists all objects of a kind, and then reports each change, for ever.
 
 use crate::{client::fields::page, k8s::meta::uid, support::log};
 use futures_util::{StreamExt, pin_mut};
@@ -13,26 +13,26 @@ use kube::{
 use serde::de::DeserializeOwned;
 use std::{collections::HashSet, fmt::Debug};
 
-/// Whether an object is there.
+/// Whether an object exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It is as told.
+    /// It exists as reported.
     There,
-    /// It was as told, and has gone.
+    /// It was deleted. The reported object is its last state.
     Gone,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 pub(crate) enum Event<K> {
-    /// All objects are listed from here on. What went since the watch broke off nobody tells.
+    /// A list of all objects begins. Objects that were deleted since the watch broke off get no event.
     ListBegins,
-    /// An object has changed, or is listed.
+    /// An object was listed or has changed.
     Object(K, Presence),
-    /// All objects were listed. Unless that was the first time, these are their UIDs: what else was known has gone.
+    /// All objects were listed. Except after the first list, these are their UIDs: other known objects are gone.
     Listed(Option<HashSet<String>>),
 }
 
-/// Watches objects for ever. The configuration says which; how many are listed at a time depends on their kind.
+/// Watches the selected objects for ever. The page size of lists depends on the kind.
 pub(crate) async fn reflect<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -64,16 +64,16 @@ pub(crate) async fn reflect<K>(
     }
 }
 
-/// The lists of all objects of a kind, one after the other.
+/// Consecutive lists of all objects of a kind.
 #[derive(Debug, Default)]
 struct Lists {
     begun: u32,
-    /// The UIDs in the one that has begun last, unless that is the first: nothing was known before it.
+    /// UIDs of the current list, except in the first one: nothing was known before it.
     uids: HashSet<String>,
 }
 
 impl Lists {
-    /// Another one begins, also because the former one broke off.
+    /// Begins another list, also if the last one broke off.
     fn begin(&mut self) {
         self.begun = self.begun.saturating_add(1);
         self.uids.clear();
@@ -85,7 +85,7 @@ impl Lists {
         }
     }
 
-    /// What there is, if something else may have been known before.
+    /// Ends a list. Returns its UIDs, if objects may have been known before.
     fn end(&mut self) -> Option<HashSet<String>> {
         (self.begun > 1).then(|| std::mem::take(&mut self.uids))
     }

@@ -1,7 +1,8 @@
-//! Names that wait for their turn: each once, one worker at a time, and ever later while nothing changes.
+//! Work queue of keys. Each key is queued once and processed by one worker at a time, with backoff while nothing
+//! changes.
 //!
-//! Who has them, a namespace for example, take turns: the names of one wait for each other, and those of
-//! another for one of them each.
+//! Keys have owners, such as namespaces, that take turns: an owner with many keys delays another owner's key by at most
+//! one of its own.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// A queue of names.
+/// A work queue.
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
@@ -27,21 +28,21 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     ready: Turns,
-    /// Whose each name is that is here.
+    /// The owner of each key in the queue.
     owners: HashMap<String, Arc<str>>,
-    /// What is ready, or has changed while a worker had it.
+    /// Keys that are ready, or were pushed while a worker had them.
     wanted: HashSet<String>,
     working: HashSet<String>,
     later: BTreeSet<(Instant, String)>,
-    /// When a name in `later` is due.
+    /// The due time of each key in `later`.
     due: HashMap<String, Instant>,
     failures: HashMap<String, u32>,
-    /// How often a name was looked at in vain since it was pushed.
+    /// Number of fruitless attempts at a key since it was pushed.
     in_vain: HashMap<String, u32>,
 }
 
 impl Queue {
-    /// A queue in which a name that fails waits for so long.
+    /// Creates a queue with this backoff for keys that fail.
     #[must_use]
     pub fn new(failures: Backoff, metrics: QueueMetrics) -> Self {
         Queue {
@@ -52,7 +53,7 @@ impl Queue {
         }
     }
 
-    /// Something about the name has changed.
+    /// Adds a key, because its object has changed.
     pub fn push(&self, owner: &str, name: &str) {
         let mut state = self.state();
         state.own(owner, name);
@@ -65,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// The same, but there is time until then.
+    /// Adds a key that is due at this time at the latest.
     pub fn push_by(&self, owner: &str, name: &str, due: Instant) {
         if due <= Instant::now() {
             return self.push(owner, name);
@@ -83,7 +84,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The name has to be looked at after a pause, unless somebody has it or it waits already.
+    /// Adds a key after a pause, unless it is queued or being processed already.
     pub fn push_later(&self, owner: &str, name: &str, pause: Duration) {
         let mut state = self.state();
         let known = state.working.contains(name)
@@ -97,13 +98,13 @@ impl Queue {
         }
     }
 
-    /// Whatever made names wait may be over.
+    /// Makes all waiting keys ready, because the reason for their pauses may be over.
     pub fn hurry(&self) {
         self.state().promote_all();
         self.changed.notify_one();
     }
 
-    /// The next name; nobody else gets it until [`Queue::done`].
+    /// Returns the next key. No other worker gets this key before [`Queue::done`].
     pub async fn next(&self) -> String {
         loop {
             let wake = {
@@ -131,12 +132,12 @@ impl Queue {
         }
     }
 
-    /// The worker is done with the name. It comes again when it was pushed meanwhile, or after the
-    /// pause, or after a growing one if it failed.
+    /// Finishes a key. It is queued again at once if it was pushed meanwhile, after the requested pause, or with
+    /// backoff if it failed.
     pub fn done(&self, name: &str, outcome: Outcome) {
         let mut state = self.state();
         state.working.remove(name);
-        // What was pushed meanwhile, with time until then.
+        // Pushed meanwhile by `push_by`.
         let known = state.forget_due(name);
         if outcome != Outcome::Failed {
             state.failures.remove(name);
@@ -185,12 +186,12 @@ impl Queue {
     }
 }
 
-/// Names that are ready, by whose they are.
+/// Ready keys by owner.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Each with the time since when it is ready.
+    /// Each key with the time at which it became ready.
     of: HashMap<Arc<str>, VecDeque<(String, Instant)>>,
-    /// Who has names here, the next one first.
+    /// Owners with ready keys, the next one first.
     order: VecDeque<Arc<str>>,
     waiting: usize,
 }
@@ -220,7 +221,7 @@ impl Turns {
 }
 
 impl State {
-    /// Whose a name is. It was somebody else's only if nobody knew better.
+    /// Sets the owner of a key. An unknown (empty) owner does not replace a known one.
     fn own(&mut self, owner: &str, name: &str) {
         let known = self.owners.get(name);
         if !known.is_some_and(|known| owner.is_empty() || **known == *owner) {
@@ -264,15 +265,15 @@ impl State {
     }
 }
 
-/// How a worker left a name.
+/// The result of processing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing to do until it is pushed again.
+    /// Nothing to do until the key is pushed again.
     Done,
-    /// To be looked at again after this pause.
+    /// Process the key again after this pause.
     RequeueAfter(Duration),
-    /// It failed.
+    /// Processing failed: retry with the queue's backoff.
     Failed,
-    /// Nothing can be done: to be looked at again ever later, unless it is pushed.
+    /// Nothing can be done now: retry with this backoff, unless the key is pushed.
     RequeueWithBackoff(Backoff),
 }

@@ -1,4 +1,4 @@
-//! The loop of every reconciler: workers take names from its work queue, and reconcile what they name.
+//! The loop of every reconciler: workers take keys from its work queue and reconcile their objects.
 
 use super::work_queue::{Outcome, Queue};
 use crate::{
@@ -9,20 +9,20 @@ use anyhow::Result;
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 
-/// When to look again where somebody else was faster: what they wrote is looked at.
+/// Pause after a conflict with another writer, whose change is read then.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Who works on one name for longer may let another worker begin.
+/// A worker that takes longer for one key may free its slot for another worker.
 const LONG: Duration = Duration::from_secs(60);
 
 /// The workers of one reconciler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workers {
-    /// What they reconcile, as logs call it.
+    /// The kind of object that they reconcile, for logs.
     pub kind: &'static str,
-    /// How many names are worked on at a time.
+    /// Number of keys that are processed at a time.
     pub count: usize,
-    /// How many more, at most, because others take longer than [`LONG`].
+    /// Maximum number of additional workers, while others take longer than [`LONG`].
     pub long: usize,
 }
 
@@ -34,7 +34,7 @@ impl Workers {
     {
         let workers = Arc::new(Semaphore::new(self.count));
         let long = Arc::new(Semaphore::new(self.long));
-        // Nobody closes them.
+        // The semaphore is never closed.
         while let Ok(worker) = Arc::clone(&workers).acquire_owned().await {
             let name = queue.next().await;
             let working = reconcile(name.clone());
@@ -114,7 +114,7 @@ mod tests {
         queue.push("another", "ends");
         assert_eq!(count(58).await, 4);
         assert_eq!(count(2).await, 4 + 1 + 4, "others have their turn");
-        // There is an end to it.
+        // The number is limited.
         assert_eq!(count(3600).await, 1 + 4 + 12);
     }
 }

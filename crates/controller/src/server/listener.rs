@@ -1,9 +1,9 @@
-//! Listening on a port that strangers reach.
+//! TCP listener for a port that untrusted clients can reach.
 //!
-//! Whoever connects does not say who it is, so a port has a number of places, and whoever comes when all are taken
-//! gets that of somebody else: of the address that has most of them, and there of whoever has been silent, or has not
-//! finished a question, for longest. Strangers who hold connections, or make ever more of them, keep nobody out,
-//! neither the API server nor kubelet, which would end a process that does not answer.
+//! Clients are unauthenticated. A port has a limited number of slots. If all are taken, a new connection evicts an old
+//! one: of the address with the most connections, the one that has been idle, or whose request has been incomplete, for
+//! longest. So a client that holds or floods connections keeps out neither the API server nor kubelet, which would
+//! restart a process that does not answer its probes.
 
 use crate::support::log;
 use anyhow::{Context, Result};
@@ -22,24 +22,24 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How many connections wait to be accepted, if the kernel lets them: more come at once from many strangers.
+/// Backlog of connections, if the kernel allows it, for bursts of many clients.
 const WAITING: u32 = 4096;
 
-/// After so many of them it is looked what others ask.
+/// Number of evictions after which the accept loop yields to other tasks.
 const AT_ONCE: usize = 16;
 
-/// One of a port's places, of whoever is connected.
+/// The slot of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionSlot(Arc<Mutex<Use>>);
 
 #[derive(Debug)]
 struct Use {
     answering: bool,
-    /// Since when it does, or does not.
+    /// Start of the current state.
     since: Instant,
 }
 
-/// While this is held something is being answered.
+/// Guard that marks a slot as answering.
 pub(crate) struct Answering(ConnectionSlot);
 
 impl ConnectionSlot {
@@ -50,12 +50,12 @@ impl ConnectionSlot {
         })))
     }
 
-    /// Something is asked, and has not arrived whole.
+    /// Marks the slot as waiting for the rest of a request.
     pub fn asks(&self) {
         self.set(false);
     }
 
-    /// What was asked is being answered from now on.
+    /// Marks the slot as answering until the guard is dropped.
     pub fn answers(&self) -> Answering {
         self.set(true);
         Answering(self.clone())
@@ -77,10 +77,10 @@ impl Drop for Answering {
     }
 }
 
-/// Listens for ever, in a task of its own, and gives every connection one, and one of so many places.
+/// Accepts connections for ever, in a task of its own. Each connection gets a task and one of the slots.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub(crate) fn accept<F>(
     address: SocketAddr,
     slots: usize,
@@ -94,7 +94,7 @@ where
     Ok(())
 }
 
-/// `[::]` is all addresses of both kinds, and where there are none of the one kind, those of the other.
+/// Binds the address. `[::]` is dual-stack, and falls back to IPv4 on a node without IPv6.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     match listen(address) {
         Err(error) => match instead(address, &error) {
@@ -116,7 +116,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(WAITING)
 }
 
-/// Where else to listen than on `[::]`, if it could not be had because the node has no IPv6.
+/// Returns the fallback of `[::]` if binding failed because the node has no IPv6.
 fn instead(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
     let errno = error.raw_os_error().map(Errno::from_raw);
     let has_none = matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL));
@@ -154,14 +154,14 @@ async fn all<F>(
     }
 }
 
-/// A place that somebody has.
+/// A slot that is taken.
 struct Taken {
     from: IpAddr,
     slot: ConnectionSlot,
     task: JoinHandle<()>,
 }
 
-/// Whose address this is: with IPv6 anybody has as many as there are behind one prefix.
+/// Returns the host of an address. An IPv6 host has a whole /64 prefix.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -172,7 +172,7 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Makes a place for whoever comes from there. Says whether somebody lost it for that.
+/// Frees a slot for a connection from this host. Returns whether another connection was evicted.
 fn make_room(taken: &mut Vec<Taken>, slots: usize, from: IpAddr) -> bool {
     taken.retain(|one| !one.task.is_finished());
     if taken.len() < slots {
@@ -202,7 +202,7 @@ mod tests {
 
     const PLACES: usize = 8;
 
-    /// Answers every byte by itself, and a zero never.
+    /// Echoes every byte by itself, and never answers a zero.
     async fn echo(mut stream: TcpStream, slot: ConnectionSlot) {
         let mut byte = [0];
         while matches!(stream.read(&mut byte).await, Ok(1)) {

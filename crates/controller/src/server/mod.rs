@@ -1,4 +1,4 @@
-//! The HTTP that the program serves.
+//! HTTP servers.
 
 pub(crate) mod listener;
 pub mod probes;

@@ -1,4 +1,4 @@
-//! What others may ask this process: `/healthz`, `/readyz`, `/metrics`.
+//! HTTP endpoints of this process: `/healthz`, `/readyz`, `/metrics`.
 
 use crate::{server::listener::accept, support::metrics::Metrics};
 use anyhow::{Context, Result};
@@ -10,22 +10,22 @@ use std::{
 };
 use tokio::{runtime::Builder, sync::oneshot};
 
-/// How many may ask at once.
+/// Maximum number of connections.
 const PLACES: usize = 128;
 
-/// Says whether the process is ready.
+/// Returns whether the process is ready.
 pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Listens for ever, in a thread of its own: whatever else there is to do, kubelet has its answer in time.
+/// Serves for ever, in a thread of its own, so that other work never delays kubelet's probes.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub async fn serve(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (listens, bound) = oneshot::channel();
     thread::spawn(move || {
         runtime.block_on(async {
-            // Whoever waits for it may be gone, and then all ends.
+            // The receiver may be gone. Then the process is about to exit.
             let _ = listens.send(listen(address, metrics, ready));
             pending::<()>().await;
         });
@@ -42,7 +42,7 @@ fn listen(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<()> {
             async move { Ok::<_, Infallible>(answer) }
         });
         async move {
-            // Whoever connects and says nothing is not waited for.
+            // Closes connections that send no request.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(Duration::from_secs(5))

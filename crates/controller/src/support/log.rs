@@ -1,10 +1,10 @@
-//! The log: a line of JSON an event, on standard error.
+//! The log: one line of JSON for each entry, on standard error.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Writes what happened, with what it happened to.
+/// Writes an entry with its fields.
 pub fn write(level: &str, message: &str, about: &[(&str, &str)]) {
     let mut line = Map::new();
     line.insert("time".to_owned(), json!(Timestamp::now().to_string()));
@@ -13,16 +13,16 @@ pub fn write(level: &str, message: &str, about: &[(&str, &str)]) {
     for (key, value) in about {
         line.insert((*key).to_owned(), json!(value));
     }
-    // Nobody to tell it.
+    // A failed write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "{}", Value::Object(line));
 }
 
-/// Something that went as it should.
+/// Logs the expected.
 pub fn info(message: &str, about: &[(&str, &str)]) {
     write("info", message, about);
 }
 
-/// Something that did not.
+/// Logs a failure, or something unexpected.
 pub fn warn(message: &str, about: &[(&str, &str)]) {
     write("warn", message, about);
 }

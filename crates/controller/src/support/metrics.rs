@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus.
+//! Metrics for Prometheus.
 
 use crate::support::watch_health::Watches;
 use flexvol_sdk::Bytes;
@@ -13,18 +13,18 @@ use std::{
     time::Duration,
 };
 
-/// Drivers answer in milliseconds, and may take minutes to format or to wipe.
+/// Buckets of driver calls. Drivers answer in milliseconds, and may take minutes to format or wipe.
 const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
 
-/// Names wait for milliseconds, unless there are many, or their workers wait for others.
+/// Buckets of the time in a work queue: milliseconds, unless it is long or its workers are blocked.
 const QUEUED: [f64; 8] = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0];
 
-/// Growth takes less than a second under a pod, and until its pod comes where no pod has the volume.
+/// Buckets of expansion: below a second for a volume in use, or else as long as no pod uses the volume.
 const GROWTH: [f64; 9] = [0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 3600.0, 86400.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// All that is counted. No label is a volume's name: there may be a hundred thousand.
+/// All metrics. No label is a volume's name, because there may be a hundred thousand volumes.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -34,21 +34,21 @@ pub struct Metrics {
     depths: Family<QueueLabels, Gauge>,
     queued: Histograms<QueueLabels>,
     missing: Family<ClassLabels, Gauge>,
-    /// The labels of `missing`, which cannot be asked for them.
+    /// The labels that `missing` has, because the family does not list them.
     said_missing: Arc<Mutex<Vec<ClassLabels>>>,
-    /// Whether watches go on.
+    /// The health of watches.
     pub watches: Watches,
-    /// One while this process leads.
+    /// One while this process is the leader.
     pub leading: Gauge,
-    /// Seconds from the edit of a claim until it says that it has grown.
+    /// Seconds from the edit of a claim until its status has the new capacity.
     pub growth: Histogram,
-    /// Claims whose volume is being made, or waits for a node, or that have less than they ask for.
+    /// Claims whose volume is being created or waits for a node, or that have less than they request.
     pub claims_waiting: Gauge,
-    /// Nodes whose agents are silent.
+    /// Nodes whose agents send no heartbeats.
     pub nodes_silent: Gauge,
-    /// Volumes for whose storage something is to be done.
+    /// Volumes whose storage has to be created, grown or deleted.
     pub volumes_unsettled: Gauge,
-    /// Volumes whose node failed when it last tried.
+    /// Volumes whose last call on the node failed.
     pub volumes_failing: Gauge,
 }
 
@@ -82,12 +82,12 @@ struct ClassLabels {
     class: String,
 }
 
-/// What is counted of one work queue.
+/// Metrics of one work queue.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
-    /// Names that wait for a worker.
+    /// Number of keys that wait for a worker.
     pub depth: Gauge,
-    /// How many seconds they have waited.
+    /// Seconds for which keys waited.
     pub queued: Histogram,
 }
 
@@ -181,7 +181,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A request was answered with this code; 0: it was not.
+    /// Counts a request by the code of its answer, or 0 if there was none.
     pub fn requested(&self, verb: &'static str, resource: &str, code: u16) {
         let labels = RequestLabels {
             verb,
@@ -191,7 +191,7 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// A step or a call has ended.
+    /// Counts the end of a step or a call.
     pub fn operated(&self, operation: &str, result: &str) {
         let labels = OperationLabels {
             operation: operation.to_owned(),
@@ -200,7 +200,7 @@ impl Metrics {
         self.operations.get_or_create(&labels).inc();
     }
 
-    /// A driver has answered, or was ended, after this time.
+    /// Observes the duration of a driver's call, which was answered or killed.
     pub fn called(&self, driver: &str, callout: &str, took: Duration) {
         let labels = CallLabels {
             driver: driver.to_owned(),
@@ -210,7 +210,7 @@ impl Metrics {
         seconds.observe(took.as_secs_f64());
     }
 
-    /// What volumes lack in the storage of classes, by driver and class. Of all others nothing is known.
+    /// Sets the bytes that volumes lack, by driver and class. Other classes are unknown and lose their metric.
     pub fn lack(&self, missing: &BTreeMap<(String, String), Bytes>) {
         let said = missing.iter().map(|((driver, class), bytes)| {
             let (driver, class) = (driver.clone(), class.clone());
@@ -230,7 +230,7 @@ impl Metrics {
         *before = said;
     }
 
-    /// What is counted of a work queue of this name.
+    /// Returns the metrics of the work queue of this name.
     #[must_use]
     pub fn of_queue(&self, name: &'static str) -> QueueMetrics {
         let labels = QueueLabels { name };
@@ -240,11 +240,11 @@ impl Metrics {
         }
     }
 
-    /// All of it as text.
+    /// Returns all metrics as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

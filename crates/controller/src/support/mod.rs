@@ -1,4 +1,4 @@
-//! What every part of the program may use: logs, metrics, the health of watches.
+//! Shared support code: logs, metrics, the health of watches.
 
 pub mod log;
 pub mod metrics;

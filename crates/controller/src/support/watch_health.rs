@@ -1,5 +1,5 @@
-//! Whether watches go on. A watch ends after minutes and is begun anew; one that is not, while the API server
-//! answers other questions, is one that this process has lost, and only another process has it again.
+//! Health of watches. A watch ends after minutes and is begun again. If one is not, although the API server answers
+//! other requests, this process has lost the watch, and only a restart recovers it.
 
 use std::{
     collections::BTreeMap,
@@ -8,43 +8,44 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Longer than a watch, and everything that is tried in between.
+/// A watch that began longer ago is lost. Longer than a watch and all retries between two.
 const LOST: Duration = Duration::from_secs(1200);
 
-/// The API server answers if it did so lately: a leader asks all the time, and an agent each minute.
+/// The API server is reachable if it answered in this period. A leader sends requests all the time, an agent each
+/// minute.
 const LATELY: Duration = Duration::from_secs(180);
 
-/// When the watches of this process began last.
+/// Start times of the last watches of this process.
 #[derive(Clone, Debug, Default)]
 pub struct Watches(Arc<Mutex<Begun>>);
 
 #[derive(Debug, Default)]
 struct Begun {
-    /// By what is watched.
+    /// By resource path.
     watches: BTreeMap<String, Instant>,
-    /// When anything else was answered last.
+    /// The last answer to any other request.
     answered: Option<Instant>,
 }
 
 impl Watches {
-    /// A watch is asked for.
+    /// Records that a watch is requested.
     pub(crate) fn asked(&self, of: &str) {
         let mut begun = self.begun();
         let now = Instant::now();
         begun.watches.entry(of.to_owned()).or_insert(now);
     }
 
-    /// A watch begins.
+    /// Records that a watch has begun.
     pub(crate) fn began(&self, of: &str) {
         self.begun().watches.insert(of.to_owned(), Instant::now());
     }
 
-    /// Another question was answered.
+    /// Records an answer to any other request.
     pub(crate) fn answered(&self) {
         self.begun().answered = Some(Instant::now());
     }
 
-    /// What is watched no more, although the API server answers.
+    /// Returns a lost watch, if there is one although the API server answers.
     #[must_use]
     pub fn lost(&self) -> Option<String> {
         let begun = self.begun();

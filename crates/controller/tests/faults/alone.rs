@@ -1,4 +1,4 @@
-//! What is somebody else's, or was let go of, is left alone.
+//! Objects of others, and objects that were released, are left alone.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;

@@ -25,8 +25,7 @@ fn start() -> World {
     world
 }
 
-/// Until both agents have told what is on their nodes: of a node that was never heard of, authors are told
-/// something else.
+/// Waits until both agents have reported: a node that never had a heartbeat leads to other messages.
 fn wait_both_known(world: &mut World) -> Result<(), String> {
     world.eventually("both to be known", |world| {
         let told = |node| !world.get("StorageNode", "", node)["status"]["drivers"].is_null();
@@ -34,7 +33,7 @@ fn wait_both_known(world: &mut World) -> Result<(), String> {
     })
 }
 
-/// Until the controller has told that it misses the agent.
+/// Waits until the controller has logged that the agent is silent.
 fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
     world.eventually("the controller to miss the agent", |world| {
         let said = format!("\"message\":\"a node's agent is silent\",\"node\":\"{node}\"");
@@ -42,7 +41,7 @@ fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
     })
 }
 
-/// The claim `data` is bound, and the agent of its node is killed, which is returned.
+/// Waits until the claim `data` is bound, kills the agent of its node, and returns the node.
 fn kill_node_of_claim(world: &mut World) -> Result<String, String> {
     world.claim("data", "plain");
     world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
@@ -72,7 +71,7 @@ pub fn not_chosen() {
     });
 }
 
-/// Its machine hangs in the driver, and is cut, and the claim is given up.
+/// The node hangs in a driver call and is cut off, and the claim is deleted.
 pub fn outlived_by_no_claim() {
     tell(World::start(), |world| {
         world.node("one");
@@ -140,7 +139,7 @@ pub fn given_up() {
             words = found.unwrap_or_default();
             !words.is_empty()
         })?;
-        // As it stands there.
+        // The command as the message contains it.
         let (_, command) = words.split_once("kubectl patch nodevolume ").unwrap();
         let (name, rest) = command
             .split_once(" --subresource=status --type=merge --patch '")
@@ -206,7 +205,7 @@ pub fn forgotten() {
     });
 }
 
-/// Anybody who may edit a claim may write the scheduler's word into it.
+/// The scheduler's annotation is untrusted: any author of a claim may write it.
 pub fn chosen() {
     tell(start(), |world| {
         wait_both_known(world)?;
@@ -233,7 +232,7 @@ pub fn chosen() {
             let is_told =
                 world.told("node two has not the labels that the class's allowedTopologies");
             if is_asked && !is_told {
-                // The controller had not heard of it yet: the scheduler chooses it again.
+                // The controller had not seen the agent yet, and the scheduler selects the node again.
                 world.edit("data", &two);
             }
             is_asked && is_told
@@ -276,7 +275,7 @@ pub fn long_dead() {
         world.kill("two");
         wait_silent(world, "two")?;
         world.kill("controller");
-        // By the clocks of two hosts an agent is silent for longer than by that of one.
+        // Silence by two hosts' clocks takes longer to prove than by one.
         let begun = Instant::now();
         world.eventually("some time to pass", |_| {
             begun.elapsed() > Duration::from_secs(12)
@@ -295,7 +294,7 @@ pub fn long_dead() {
     });
 }
 
-/// Storage is ordered of a node whose agent has just ended, and nobody has noticed.
+/// Storage is ordered of a node whose agent has just ended unnoticed.
 fn ordered_of_the_dead() -> World {
     let mut world = World::start();
     world.node("one");
@@ -335,7 +334,7 @@ pub fn removed() {
     });
 }
 
-/// Others are there when that is found out.
+/// Other nodes are available when the silence is noticed.
 pub fn removed_beside_others() {
     tell(ordered_of_the_dead(), |world| {
         remove_machine(world)?;

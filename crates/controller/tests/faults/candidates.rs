@@ -1,11 +1,11 @@
-//! What one node says of itself, by its agent's or its kubelet's rights, keeps no claim from another node.
+//! A node's own report, with the permissions of its agent or kubelet, keeps no claim from other nodes.
 
 use crate::world::{SCRIPT, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::json;
 use std::fs;
 
-/// Its agent tells twice the room of others.
+/// Starts an agent that reports twice the capacity of others.
 fn start_roomiest(world: &mut World, node: &str) {
     start_roomiest_with(world, node, SCRIPT);
 }
@@ -20,7 +20,7 @@ fn start_roomiest_with(world: &mut World, node: &str, script: &str) {
     world.start_agent(node, &[]);
 }
 
-/// Claims, all of which another node than the roomiest one gets.
+/// Checks that claims get another node than the one with the most capacity.
 fn claims_are_bound(world: &mut World, to: &str) -> Result<(), String> {
     world.eventually("both to be known", |world| {
         let all = world.server.store().all("StorageNode").into_iter();
@@ -58,7 +58,7 @@ pub fn large() {
     });
 }
 
-/// And another one's hostname.
+/// A kubelet may give its node another node's hostname.
 pub fn of_a_taken_name() {
     tell(World::start(), |world| {
         for node in ["node", "roomiest"] {
@@ -78,7 +78,7 @@ fn take_name(world: &World) {
     world.make("Node", thief);
 }
 
-/// It is taken when the storage was ordered, and before it is there.
+/// The hostname becomes ambiguous after the storage was ordered, and before it is made.
 pub fn of_a_name_that_is_taken_later() {
     tell(World::start(), |world| {
         for node in ["node", "roomiest"] {
@@ -105,7 +105,7 @@ pub fn of_a_name_that_is_taken_later() {
     });
 }
 
-/// The scheduler chose such a node, and looks for another one.
+/// The scheduler selected such a node, and has to select another one.
 pub fn of_a_taken_name_that_was_chosen() {
     tell(World::start(), |world| {
         for node in ["node", "roomiest"] {

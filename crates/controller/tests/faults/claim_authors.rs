@@ -1,9 +1,9 @@
-//! What authors of claims write into them while storage is made, by the rights that everybody has who makes claims.
+//! Writes of claims' authors while storage is made, with the permissions of any user who may create claims.
 
 use crate::world::{World, tell};
 use serde_json::json;
 
-/// A claim whose storage is there, and whose driver has not answered yet. Its author says its volume's name.
+/// A claim whose storage exists and whose driver has not answered yet. Its author writes its future volume's name.
 fn say_name(world: &mut World) -> Result<(), String> {
     world.start_with_a_late_driver();
     world.eventually("storage to be made", |world| {
@@ -50,9 +50,9 @@ pub fn provisioner() {
         world.eventually("storage to be ordered", |world| {
             world.server.store().count("NodeVolume") == 1
         })?;
-        // No answer of the node is a reason to look.
+        // Without an agent, no answer causes an event.
         world.kill("node");
-        // In one write, or Kubernetes says it again.
+        // In one write: otherwise Kubernetes sets the annotation again.
         let nobody = json!({
             "volume.kubernetes.io/storage-provisioner": null,
             "volume.beta.kubernetes.io/storage-provisioner": null,

@@ -1,4 +1,4 @@
-//! What is counted of claims and nodes, for those who are warned by it.
+//! Metrics of claims and nodes, for alerts.
 
 use crate::{
     programs::free_address,
@@ -14,7 +14,7 @@ use std::{
 const HEARTBEAT: &str = "--heartbeat-seconds=1";
 const SILENCE: &str = "--silence-seconds=4";
 
-/// A number that a program counts.
+/// Reads a program's metric.
 fn count(address: SocketAddr, name: &str) -> Option<u64> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -24,7 +24,7 @@ fn count(address: SocketAddr, name: &str) -> Option<u64> {
     lines.next()?.trim().parse().ok()
 }
 
-/// A claim waits while its node is cordoned, and has its volume a minute after that has ended, of which no agent tells.
+/// A claim waits while its node is cordoned, and gets its volume within a minute after that, without any heartbeat.
 pub fn uncordoned() {
     tell(World::start(), |world| {
         let address = free_address();
@@ -44,8 +44,8 @@ pub fn uncordoned() {
     });
 }
 
-/// The scheduler chose a node whose agent is dead, which is waited for, and one that never had an agent, for which
-/// another one is asked.
+/// The scheduler selects a node whose agent is dead, for which the claim waits, and one that never had an agent,
+/// which is rescheduled.
 pub fn chosen_and_dead() {
     tell(World::start(), |world| {
         let address = free_address();

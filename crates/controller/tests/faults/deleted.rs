@@ -5,7 +5,7 @@ use flexvol_apiserver::Key;
 use serde_json::json;
 use std::fs;
 
-/// Node `one`, whose agent says rarely that it lives, is making the volume of claim `first`, slowly, and node `two`, which has less room, is there too.
+/// Node `one`, with rare heartbeats, slowly makes the volume of claim `first`. Node `two` has less capacity.
 fn making_on_one() -> World {
     let mut world = World::start();
     world.class("late", &json!({"parameters": {"fault": "late"}}));
@@ -31,13 +31,13 @@ fn add_node_two(world: &mut World) -> Result<(), String> {
     })
 }
 
-/// Whoever removes a node, or what its agent said, does not end its agent.
+/// The deletion of a node, or of its StorageNode, does not end its agent.
 pub fn node() {
     tell(making_on_one(), |world| {
         add_node_two(world)?;
         let key = Key::new("Node", "", "one");
         world.server.store().remove(&key).unwrap();
-        // For this one it is found out that the node is missing.
+        // The reconciliation of this claim finds the node missing.
         world.claim("second", "plain");
         world.eventually("both to be bound", |world| {
             world.is_bound("first") && world.is_bound("second")
@@ -50,7 +50,7 @@ pub fn node() {
     });
 }
 
-/// What it said is removed, too, as whoever cleans up after a machine does.
+/// The StorageNode is deleted too, as in a manual cleanup after a machine.
 pub fn node_and_words() {
     tell(making_on_one(), |world| {
         add_node_two(world)?;

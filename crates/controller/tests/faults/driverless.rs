@@ -1,4 +1,4 @@
-//! Storage is ordered of a node whose driver was taken away meanwhile, or whose agent has ended.
+//! Storage is ordered of a node whose driver has been uninstalled meanwhile, or whose agent has ended.
 
 use crate::world::{World, tell};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const SILENCE: &str = "--silence-seconds=4";
 
 const MISSING: &str = "node one: driver lab.example/plain is not installed";
 
-/// One node with its agent, of which the controller knows that it has the driver.
+/// Starts one node with its agent, and waits until the controller knows its driver.
 fn start_known(world: &mut World, heartbeat: &[&str]) -> Result<(), String> {
     world.node("one");
     world.start_controller(&["--rate=1000", SILENCE]);
@@ -20,25 +20,25 @@ fn start_known(world: &mut World, heartbeat: &[&str]) -> Result<(), String> {
     })
 }
 
-/// As whoever takes it from a node does.
+/// Uninstalls the driver of a node.
 fn uninstall(world: &World, node: &str) {
     let place = world.path(&format!("{node}/plugins/lab.example~plain"));
     fs::remove_dir_all(place).unwrap();
 }
 
-/// What is ordered for the only claim.
+/// The NodeVolume of the only claim.
 fn order(world: &World) -> Value {
     let all = world.server.store().all("NodeVolume");
     all.into_iter().next().unwrap_or_default()
 }
 
-/// There is no other node, and the claim is had as soon as the driver is back.
+/// There is no other node, and the claim gets its volume as soon as the driver is back.
 pub fn taken_from_the_only_node() {
     tell(World::start(), |world| {
         start_known(world, &[HEARTBEAT])?;
         world.kill("one");
         uninstall(world, "one");
-        // The agent of another process knows nothing of what the first was asked.
+        // A restarted agent knows no former requests.
         fs::create_dir_all(world.path("one/plugins")).unwrap();
         world.claim("data", "plain");
         world.eventually("storage to be ordered", |world| !order(world).is_null())?;
@@ -51,7 +51,7 @@ pub fn taken_from_the_only_node() {
     });
 }
 
-/// Its driver was called, and nobody knows how far it came: no other node is asked before it says.
+/// The outcome of a call is uncertain, so no other node is asked before the driver answers.
 pub fn taken_while_it_works() {
     tell(World::start(), |world| {
         world.class(
@@ -79,7 +79,7 @@ pub fn taken_while_it_works() {
         world.install("one");
         let back = std::time::Instant::now();
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        // Its agent has seen that the driver is back, however long the next call was put off.
+        // The agent retries at once when the driver is back, whatever its backoff.
         assert!(back.elapsed().as_secs() < 20, "{:?}", back.elapsed());
         assert_eq!(world.storage().len(), 1);
         world.delete_claim("data");
@@ -87,7 +87,7 @@ pub fn taken_while_it_works() {
     });
 }
 
-/// The agent has ended, and the node is there: the author of the claim is told who is missed, and it goes on by itself.
+/// The agent has ended, and the node is ready: the event names the agent, and all goes on once it is back.
 pub fn silent_alone() {
     tell(World::start(), |world| {
         start_known(world, &[HEARTBEAT])?;

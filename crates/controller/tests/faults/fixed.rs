@@ -1,4 +1,4 @@
-//! Volumes that nobody can grow.
+//! Volumes that cannot grow at all.
 
 use crate::world::{MEBI, World, tell};
 use serde_json::json;

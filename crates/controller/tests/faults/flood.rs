@@ -1,4 +1,4 @@
-//! Whoever reaches a port of the controller may send what it likes, from as many addresses as it has.
+//! Untrusted clients may send anything to a port of the controller, from any number of addresses.
 
 use crate::{
     programs::free_address,
@@ -30,14 +30,14 @@ use tokio_rustls::{
     },
 };
 
-/// The most that the controller may need, in MiB: half of it, or more, it needs without a flood.
+/// Maximum memory of the controller in MiB. It needs half of it, or more, without a flood.
 const MOST: u64 = 72;
 
-/// How long it is flooded.
+/// Duration of a flood.
 const LONG: Duration = Duration::from_secs(8);
 
-/// A probe that takes longer is late, and so many in a row are what kubelet ends a program for: one may be where the
-/// machine is busy with other tests.
+/// Timeout of a probe, and number of consecutive late probes for which kubelet would kill a program. A single probe may
+/// be late on a busy machine.
 const PROBE: Duration = Duration::from_secs(1);
 const LATE: usize = 3;
 
@@ -76,7 +76,7 @@ fn authority(world: &World) -> Option<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(&pem.0).ok()
 }
 
-/// Whom API servers trust.
+/// A TLS connector with the API servers' trust.
 fn connector(world: &World) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(authority(world).unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn connector(world: &World) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// From one of this machine's own addresses, as from a pod's.
+/// Connects from one of this machine's own addresses, as from a pod's.
 async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(([127, 0, 0, from], 0).into())?;
@@ -104,7 +104,7 @@ async fn secured(
     connector.connect(name, connect(from, to).await?).await
 }
 
-/// What is answered to a question, with its head.
+/// Returns the response to a request, with its head.
 async fn asked(
     connector: &TlsConnector,
     from: u8,
@@ -120,12 +120,12 @@ async fn asked(
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
     let mut answer = String::new();
-    // Whoever closes a connection need not say so.
+    // A peer may close without a TLS close notification.
     let _ = stream.read_to_string(&mut answer).await;
     Ok(answer)
 }
 
-/// Questions of almost a mebibyte, each of which is many times as large once it is read.
+/// Requests of almost a mebibyte, which take many times as much in memory once they are parsed.
 fn large() -> Vec<(&'static str, String)> {
     let question =
         |object: &str| format!(r#"{{"request":{{"uid":"u","object":{object},"oldObject":{{}}}}}}"#);
@@ -200,7 +200,7 @@ pub fn questions() {
     });
 }
 
-/// And it answers as it should.
+/// Checks that reviews still work.
 fn edited(connector: &TlsConnector, ports: &Ports) -> Result<(), String> {
     let set = |size: &str| {
         json!({
@@ -248,7 +248,7 @@ fn edited(connector: &TlsConnector, ports: &Ports) -> Result<(), String> {
     Ok(())
 }
 
-/// Says nothing, or begins to, and connects again whenever that is cut.
+/// Holds a connection, silent or with a partial request, and reconnects whenever it is closed.
 async fn hold(from: u8, to: SocketAddr, says: &'static [u8]) {
     loop {
         if let Ok(mut stream) = connect(from, to).await {
@@ -283,7 +283,7 @@ pub fn connections() {
         for from in 2..14 {
             let says = says[usize::from(from) % says.len()];
             for to in [ports.probes, ports.webhooks] {
-                // Together they are more than there are places.
+                // Together they exceed the number of slots.
                 for _ in 0..16 {
                     runtime.spawn(hold(from, to, says));
                 }

@@ -1,4 +1,4 @@
-//! The names of nodes that volumes are bound to.
+//! Hostnames of nodes, to which volumes are bound.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;
@@ -28,7 +28,7 @@ pub fn taken() {
     });
 }
 
-/// Another one has its name for a label.
+/// Another node has this node's name as its hostname.
 pub fn another() {
     tell(World::start(), |world| {
         for (name, label) in [("node", "host"), ("other", "node")] {

@@ -1,14 +1,14 @@
-//! Objects that are larger than anybody needs cost the controller no memory, and their owners alone.
+//! Oversized objects cost the controller no memory, and affect only their owners.
 
 use crate::world::{SCRIPT, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// The most that the controller may need, in MiB: half of it, or more, it needs without them.
+/// Maximum memory of the controller in MiB. It needs half of it, or more, without these objects.
 const MOST: u64 = 72;
 
-/// The controller finds these objects, serves a claim beside them, and needs no more memory than it has.
+/// Checks that the controller handles these objects, serves a claim beside them, and stays within its memory.
 fn cost_nothing(what: &str, make: impl FnOnce(&World)) {
     tell(World::start(), |world| {
         make(world);
@@ -32,7 +32,7 @@ fn seen(world: &mut World, what: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A set of a tenant, without pods.
+/// A tenant's set without pods.
 fn set(name: &str, annotations: &Value, more: &Value) -> Value {
     let mut set = json!({
         "metadata": {"name": name, "namespace": "tenant", "annotations": annotations},
@@ -99,12 +99,12 @@ pub fn answers() {
     });
 }
 
-/// They are read when a set that selects them asks to have its own stopped.
+/// Pods are read if a set that selects them permits evictions.
 pub fn pods() {
     tell(World::start(), |world| {
         world.node("node");
         world.start_controller(&["--rate=1000"]);
-        // The storage grows, and kubelet, which is not here, would have to grow the file system.
+        // The storage grows, and the file system would need kubelet, which is missing here.
         let script = SCRIPT
             .replace("/var/lib/lab/plain", &world.path("node/storage"))
             .replace("\"requiresFSResize\":false", "\"requiresFSResize\":true");
@@ -147,7 +147,7 @@ pub fn pods() {
     });
 }
 
-/// A selector of which a part is left out selects more.
+/// A truncated selector would select more.
 pub fn too_large() {
     tell(World::start(), |world| {
         let values: Vec<_> = (0..9999).map(|number| format!("v{number}")).collect();

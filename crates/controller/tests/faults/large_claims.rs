@@ -1,18 +1,18 @@
-//! Claims that are too large to be understood keep what they may have, and nothing that another one had.
+//! Oversized claims keep their storage, and get nothing that belonged to another claim.
 
 use crate::world::{World, tell};
 use serde_json::{Value, json};
 use std::thread::yield_now;
 
-/// As the API server takes them (`ValidateFinalizerName` in apimachinery/pkg/api/validation), which bounds each, and
-/// nobody their number.
+/// Finalizers that the API server accepts (`ValidateFinalizerName` in apimachinery/pkg/api/validation): it bounds their
+/// lengths, not their number.
 fn finalizers() -> Value {
     let domain = ["d", "e", "f"].map(|letter| letter.repeat(60)).join(".");
     let names = (0..300).map(|number| Value::from(format!("{domain}.example.com/n{number:062}")));
     names.collect()
 }
 
-/// Whoever has the namespace makes a claim of the name of one that was deleted.
+/// Another claim is created with the name of a deleted one.
 pub fn successor() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -43,7 +43,7 @@ pub fn successor() {
     });
 }
 
-/// Who makes his own claim large is told, and loses nothing.
+/// A user's own claim becomes too large, which is reported and loses no data.
 pub fn own() {
     tell(World::start(), |world| {
         world.start_on_a_node();

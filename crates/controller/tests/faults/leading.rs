@@ -1,10 +1,10 @@
-//! Who leads goes on for as long as it holds the lease, and no longer.
+//! The leader goes on for as long as it holds the lease, and no longer.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::{Fault, Key};
 use serde_json::{Value, json};
 
-/// Long enough for a renewal that is not answered and two that are, also on a busy machine.
+/// Lease duration in seconds: enough for one renewal without an answer and two with one, also on a busy machine.
 const LASTS: u16 = 24;
 
 fn lease(world: &World) -> Value {

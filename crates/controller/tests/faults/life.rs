@@ -1,10 +1,10 @@
-//! One claim's life: made, grown, deleted.
+//! One claim's life: created, grown, deleted.
 
 use crate::world::{MEBI, World};
 use flexvol_apiserver::Plan;
 use std::{fs, thread, time::Duration};
 
-/// Lives it, with a fault if one is planned, and says whether that has happened.
+/// Runs it, with a fault if one is planned. Returns whether the fault has happened.
 pub fn live(plan: Option<Plan>) -> Result<bool, String> {
     let mut world = World::start();
     if let Some(plan) = plan {
@@ -14,12 +14,12 @@ pub fn live(plan: Option<Plan>) -> Result<bool, String> {
     Ok(!world.server.is_to_fail())
 }
 
-/// Lives it while a program ends at one of its writes, and says whether it did.
+/// Runs it while a program ends at one of its writes. Returns whether it did.
 pub fn live_killed(program: &'static str, end: String) -> Result<bool, String> {
     let mut world = World::start();
     world.will_end(program, end);
     begin(&mut world)?;
-    // A program that ends after the last write may do so a moment after the life is over.
+    // A program that ends after its last write may do so a moment later.
     for _ in 0..20 {
         world.restart_killed()?;
         if world.has_ended() {
@@ -63,7 +63,7 @@ fn whole(world: &mut World) -> Result<(), String> {
     settles(world)
 }
 
-/// Nobody asks any more, but to tell what is on the node.
+/// Waits until there are only heartbeats.
 fn settles(world: &mut World) -> Result<(), String> {
     let asked = |world: &World| {
         let all = world.server.requests().into_iter();

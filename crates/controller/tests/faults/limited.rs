@@ -1,4 +1,4 @@
-//! The largest size that a class allows, where no webhook has judged what a claim asks for.
+//! The largest size that a class allows, without a webhook.
 
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
@@ -13,8 +13,8 @@ fn node_volume(world: &World) -> Value {
     node_volumes.pop().unwrap_or_default()
 }
 
-/// Kubernetes' own expander has written into the volume what was asked for, and the NodeVolume is removed by force:
-/// it is made anew when the class allows that.
+/// Kubernetes' own expander has written the requested size into the volume, and the NodeVolume is removed by force.
+/// It is recreated when the class allows that size.
 pub fn by_the_controller() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -54,7 +54,7 @@ pub fn by_the_controller() {
         let free = json!({"metadata": {"finalizers": null}});
         world.server.store().merge(&key, &free).unwrap();
         world.server.store().remove(&key).unwrap();
-        // Less than there is may be cut off by a driver, and nobody may have more.
+        // A smaller size may make a driver cut off data, and a larger one is forbidden.
         world.eventually("its author to be told", |world| {
             world.told("say 100Mi where the class allows at most 20Mi")
         })?;

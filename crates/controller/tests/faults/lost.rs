@@ -1,4 +1,4 @@
-//! Drivers that have made storage, and whose answer does not get into the NodeVolume.
+//! Drivers that have made storage, and whose answers do not reach the NodeVolume.
 
 use crate::{
     programs::DRIVER,
@@ -11,8 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A claim whose storage is there, made where a driver looks only if it is told to, but whose driver has
-/// not answered yet.
+/// A claim whose storage exists, in a place that only its parameters name, and whose driver has not answered yet.
 fn start() -> World {
     let mut world = World::start();
     world.node("node");
@@ -63,7 +62,7 @@ pub fn agent_killed() {
     });
 }
 
-/// A machine is replaced under its name after its agent has answered, and before the volume is published.
+/// A machine is replaced under the node's name after its agent has answered, and before the volume is created.
 pub fn replaced() {
     tell(World::start(), |world| {
         world.start_with_a_late_driver();
@@ -91,7 +90,7 @@ pub fn replaced() {
     });
 }
 
-/// The NodeVolume that a leader made anew of a bound volume is done when claim, volume and storage have gone.
+/// A recreated NodeVolume is deleted when claim, volume and storage are gone.
 pub fn recalled_late() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -112,7 +111,7 @@ pub fn recalled_late() {
     });
 }
 
-/// The same while the volume is about to be made, and the API server refuses it.
+/// Like [`replaced`], while the API server rejects the creation of the volume.
 pub fn replaced_while_publishing() {
     tell(World::start(), |world| {
         world.start_on_a_node();

@@ -1,11 +1,11 @@
-//! Requests that are lowered before they are had: quota counts what storage has, and no more.
+//! Requests that are lowered before they are met: quota counts the actual size, and no more.
 
 use crate::world::{MEBI, SCRIPT, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::json;
 use std::fs;
 
-/// Of a claim that is bound, on a node whose driver does `first` before it grows a volume.
+/// Starts with a bound claim, on a node whose driver runs `first` before it grows a volume.
 fn start(world: &mut World, first: &str) -> Result<(), String> {
     world.start_on_a_node();
     let script = SCRIPT
@@ -49,7 +49,7 @@ pub fn while_it_expands(kubernetes: Kubernetes) {
     });
 }
 
-/// Kubernetes' own expander has written of the larger request what the storage never had.
+/// Kubernetes' own expander has written the larger size, which the storage never had.
 pub fn without_room() {
     tell(World::beside(Kubernetes { expands: true }), |world| {
         let full = r#"[ "$4" -le 20971520 ] || { echo '{"status":"Failure","message":"there is no room","errorClass":"exhausted"}'; exit 1; }"#;
@@ -68,7 +68,7 @@ pub fn without_room() {
     });
 }
 
-/// A node's token answers its own NodeVolumes as it likes, and quota counts on all nodes what a claim says.
+/// A node may answer anything in its own NodeVolumes, and quota counts the claims' capacities on all nodes.
 pub fn overstated() {
     tell(World::beside(Kubernetes { expands: false }), |world| {
         world.start_on_a_node();
@@ -89,7 +89,7 @@ pub fn overstated() {
         world.eventually("its author to be told", |world| {
             world.told("says that the storage has")
         })?;
-        // It is measured anew, and grows.
+        // The storage is measured again, and grows.
         world.eventually("the claim to have grown", |world| counts(world, "20Mi"))?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
         world.delete_claim("data");

@@ -1,9 +1,9 @@
-//! Both programs beside a double of the API server.
+//! Tests of both programs with a double of the API server.
 //!
-//! The life of a claim at an API server that fails once, in every way, and at every request: whatever
-//! happens, one claim has one storage, nothing shrinks, and nothing is left. And nodes that go away.
+//! They run the life of a claim while the API server fails once, in every way, at every request. In every case the
+//! claim has one storage, nothing shrinks, and nothing is left behind. Other tests are about nodes that go away.
 //!
-//! It is one file, however long: the list of all stories, each of which is told in its own.
+//! This file lists all tests, however long it gets. Each test is in a module.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 

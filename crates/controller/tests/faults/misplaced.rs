@@ -1,4 +1,4 @@
-//! A persistent volume on another node than its NodeVolume: a leader that was late has made it.
+//! A late leader has created a persistent volume on another node than its NodeVolume's.
 
 use crate::{
     programs::DRIVER,
@@ -7,7 +7,7 @@ use crate::{
 use serde_json::json;
 use std::fs;
 
-/// Storage was ordered of node `two`, and what node `one` had made before is published then.
+/// Storage was ordered of node `two`, and then the earlier storage of node `one` is published.
 pub fn made_late() {
     tell(World::start(), |world| {
         let is_known = |world: &World, node: &str| {

@@ -1,17 +1,17 @@
-//! What cannot be had is not asked about again and again, and one who asks for much delays nobody.
+//! Impossible requests are not retried in a tight loop, and one tenant's many requests delay no other.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How often something was asked, as the double names it.
+/// Number of requests of this kind, by the double's name for them.
 fn asked(world: &World, what: &str) -> usize {
     let requests = world.server.requests().into_iter();
     requests.filter(|request| request == what).count()
 }
 
-/// Their drivers say that they have room, and have none.
+/// The drivers report capacity, and have none.
 pub fn nodes_that_are_full() {
     tell(World::start(), |world| {
         world.start_controller(&["--rate=1000"]);
@@ -57,7 +57,7 @@ pub fn failures_that_repeat() {
         world.eventually("the node to fail again and again", |world| {
             answers(world) >= 4
         })?;
-        // The event may be written before the volume is let go of.
+        // The event may precede the removal of the finalizer.
         let after = looks(world);
         assert!(
             after <= before + 1,
@@ -79,7 +79,7 @@ pub fn failures_that_repeat() {
     });
 }
 
-/// A set with so many claim templates, and what they shall have.
+/// A set with this number of claim templates, and annotations for their sizes.
 fn set(name: &str, templates: usize, replicas: u32) -> Value {
     let names = (0..templates).map(|number| format!("t{number}"));
     let annotations: serde_json::Map<_, _> = names
@@ -100,7 +100,7 @@ fn set(name: &str, templates: usize, replicas: u32) -> Value {
 
 pub fn huge_sets() {
     tell(World::start(), |world| {
-        // 10,000 claims, which are not there: at this rate a hundred seconds.
+        // 10,000 claims that do not exist: a hundred seconds at this rate.
         world.make("StatefulSet", set("huge", 100, 100));
         world.start_controller(&["--rate=100"]);
         world.eventually("the huge set to be looked at", |world| {

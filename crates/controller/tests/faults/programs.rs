@@ -1,4 +1,4 @@
-//! The programs of a world: how they are started, killed, and started again.
+//! Programs of a world: starts, kills and restarts them.
 
 use crate::world::{SCRIPT, TIMEOUT, World};
 use serde_json::json;
@@ -14,21 +14,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A driver of directories; its file system needs no growth.
+/// A driver of directories, without a file system to grow.
 pub const DRIVER: &str = "lab.example/plain";
 
 #[derive(Default)]
 pub struct Programs {
     pub running: BTreeMap<String, Child>,
-    /// Where other programs are looked for, if it is not where the tests do.
+    /// The programs' `PATH`, if it differs from that of the tests.
     paths: Option<&'static str>,
-    /// How each program was started last.
+    /// Arguments of each program's last start.
     started: BTreeMap<String, Vec<String>>,
-    /// A program that ends at one of its writes, and is started again.
+    /// A program that ends at one of its writes, and is restarted.
     killed: Option<Kill>,
 }
 
-/// The end of a program, as if it had been killed, as `FLEXVOL_CONTROLLER_END` says it.
+/// The failpoint of a program, in the format of `FLEXVOL_CONTROLLER_END`.
 struct Kill {
     program: &'static str,
     end: String,
@@ -36,44 +36,44 @@ struct Kill {
 }
 
 impl World {
-    /// Kubernetes has one node, whose agent runs, as a controller does.
+    /// Adds a node, and starts a controller and the node's agent.
     pub fn start_on_a_node(&mut self) {
         self.node("node");
         self.start_controller(&["--rate=1000"]);
         self.start_agent("node", &[]);
     }
 
-    /// The same, and a claim `data` whose driver answers late.
+    /// Like [`start_on_a_node`](Self::start_on_a_node), with a claim `data` whose driver answers late.
     pub fn start_with_a_late_driver(&mut self) {
         self.class("late", &json!({"parameters": {"fault": "late"}}));
         self.start_on_a_node();
         self.claim("data", "late");
     }
 
-    /// On a busy machine a lease is renewed late, and none of these tests is about leases.
+    /// Starts a controller with a long lease, because a busy machine renews late and most tests are not about leases.
     pub fn start_controller(&mut self, more: &[&str]) {
         self.start_leader(120, more);
     }
 
-    /// Starts a controller whose lease lasts so long.
+    /// Starts a controller with this lease duration.
     pub fn start_leader(&mut self, seconds: u16, more: &[&str]) {
         let lasts = format!("--lease-seconds={seconds}");
         let own = ["--identity=one", &lasts];
         self.start_program("controller", "controller", &[&own[..], more].concat());
     }
 
-    /// As in our image: no other program is there.
+    /// Hides all other programs, as in our image.
     pub fn without_programs(&mut self) {
         self.programs.paths = Some("/nonexistent");
     }
 
-    /// Programs find the API server by a name.
+    /// Gives programs a name of the API server instead of an address.
     pub fn name_server(&self) {
         let text = self.server.kubeconfig().replace("127.0.0.1", "localhost");
         fs::write(self.path("kubeconfig"), text).unwrap();
     }
 
-    /// Starts the agent of a node, which has storage of its own.
+    /// Starts the agent of a node, with storage of its own.
     pub fn start_agent(&mut self, node: &str, more: &[&str]) {
         let plugins = self.path(&format!("{node}/plugins"));
         if !Path::new(&plugins).exists() {
@@ -95,7 +95,7 @@ impl World {
         self.install_script(node, &script);
     }
 
-    /// The driver of a node is another script.
+    /// Installs another script as a node's driver.
     pub fn install_script(&self, node: &str, script: &str) {
         let place = self.path(&format!("{node}/plugins/lab.example~plain"));
         fs::create_dir_all(&place).unwrap();
@@ -109,7 +109,7 @@ impl World {
         self.start_program_of(name, verb, DRIVER, more);
     }
 
-    /// Starts a program for another driver, or for one that has another name too.
+    /// Starts a program for another driver, or for one with a second provisioner name.
     pub fn start_program_of(&mut self, name: &str, verb: &str, driver: &str, more: &[&str]) {
         let own = [
             verb.to_owned(),
@@ -140,7 +140,7 @@ impl World {
             .insert(name.to_owned(), program.unwrap());
     }
 
-    /// A program will end at one of its writes, and is started again when something is waited for.
+    /// Sets a failpoint of a program, which is restarted during the next wait.
     pub fn will_end(&mut self, program: &'static str, end: String) {
         self.programs.killed = Some(Kill {
             program,
@@ -149,7 +149,7 @@ impl World {
         });
     }
 
-    /// Whether a program has ended as it was to.
+    /// Whether the program has ended at its failpoint.
     pub fn has_ended(&self) -> bool {
         self.programs
             .killed
@@ -181,7 +181,7 @@ impl World {
         program.wait().unwrap();
     }
 
-    /// What the kernel says of a program's memory, in KiB.
+    /// The kernel's report of a program's memory, in KiB.
     pub fn memory(&self, name: &str, field: &str) -> u64 {
         let status = format!("/proc/{}/status", self.programs.running[name].id());
         let status = fs::read_to_string(status).unwrap();
@@ -190,7 +190,7 @@ impl World {
         number.parse().unwrap()
     }
 
-    /// Waits until a program ends by itself.
+    /// Waits until a program exits by itself.
     pub fn wait_ended(&mut self, name: &str) -> Result<(), String> {
         let deadline = Instant::now() + TIMEOUT;
         let program = self.programs.running.get_mut(name).unwrap();
@@ -203,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// Starts another controller beside the first, for this driver alone.
+    /// Starts a second controller, for this driver alone.
     pub fn start_another_controller(&mut self, driver: &str) {
         let more = [
             "--identity=two",
@@ -218,15 +218,15 @@ impl World {
 impl Drop for Programs {
     fn drop(&mut self) {
         for program in self.running.values_mut() {
-            // It may have ended by itself.
+            // It may have exited by itself.
             let _ = program.kill();
             let _ = program.wait();
         }
     }
 }
 
-/// An address for a program to listen on: each once, and none that the kernel gives to whoever connects
-/// (`net.ipv4.ip_local_port_range`), as a flood does.
+/// Returns an unused address to listen on, outside of the ephemeral ports (`net.ipv4.ip_local_port_range`), which a
+/// flood uses.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(process::id() % 10_000).unwrap_or_default();

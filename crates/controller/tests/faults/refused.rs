@@ -1,4 +1,4 @@
-//! An API server that refuses for a while, and others who refuse through it.
+//! The API server, or an admission webhook behind it, rejects requests for a while.
 
 use crate::{
     programs::free_address,
@@ -19,7 +19,7 @@ fn refused(code: u16, reason: &'static str, message: &str) -> Option<Refused> {
     })
 }
 
-/// A leader whose lease lasts as long as it does by default.
+/// A leader with the default lease duration.
 pub fn busy() {
     tell(World::start(), |world| {
         world.node("node");
@@ -46,7 +46,7 @@ pub fn busy() {
     });
 }
 
-/// Others' admission lets nobody write the claim.
+/// Another admission webhook rejects writes of the claim.
 pub fn by_admission() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -60,7 +60,7 @@ pub fn by_admission() {
     });
 }
 
-/// The driver answered options that no persistent volume may have (`validateFlexVolumeSource` in
+/// The driver answered options that a persistent volume must not have (`validateFlexVolumeSource` in
 /// pkg/apis/core/validation).
 pub fn volume() {
     tell(World::start(), |world| {
@@ -84,7 +84,7 @@ pub fn volume() {
     });
 }
 
-/// Somebody has deleted the secret that the webhooks' certificate is kept in.
+/// The secret of the webhooks' certificate is deleted.
 pub fn no_secret() {
     tell(World::start(), |world| {
         let webhooks = format!("--webhooks={}", free_address());
@@ -106,7 +106,7 @@ pub fn no_secret() {
     });
 }
 
-/// No event can be made in a namespace that is being deleted.
+/// No event can be created in a namespace that is being deleted.
 pub fn events() {
     tell(World::start(), |world| {
         world.start_controller(&["--rate=1000"]);
@@ -136,7 +136,7 @@ pub fn events() {
     });
 }
 
-/// What is between the agent and the API server says that there is no such thing.
+/// A proxy between agent and API server answers 404.
 pub fn order_not_found() {
     tell(World::start(), |world| {
         world.start_on_a_node();

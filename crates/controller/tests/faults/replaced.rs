@@ -1,4 +1,4 @@
-//! Claims that somebody replaced, with what Kubernetes has written into them, and classes.
+//! Claims that were recreated with Kubernetes' own annotations, and recreated classes.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;
@@ -23,7 +23,7 @@ pub fn grows() {
     });
 }
 
-/// Nobody has seen the volume: its claim gets one as its class is now.
+/// The volume was never seen, so the claim gets one by its recreated class.
 pub fn class() {
     tell(World::start(), |world| {
         world.start_on_a_node();

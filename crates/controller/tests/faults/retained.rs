@@ -1,13 +1,13 @@
-//! Storage that stays because somebody said so in time.
+//! Storage that stays because it was retained in time.
 
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::json;
 use std::{fs, thread, time::Duration};
 
-/// The volume was released, and its storage is to be deleted. An administrator has it retained and deletes the
-/// volume, so the controller lets go of the NodeVolume first, and then of the volume. The agent has read the
-/// NodeVolume before all that, and reads the volume after it.
+/// The volume was released, and its storage is to be deleted. An administrator sets Retain and deletes the volume, so
+/// the controller removes the finalizers of the NodeVolume, and then of the volume. The agent has read the NodeVolume
+/// before that, and reads the volume after it.
 pub fn read_late() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -54,8 +54,8 @@ pub fn read_late() {
     });
 }
 
-/// The volume outlived its claim, and is given to another one as the manual says: its `claimRef` names that without a
-/// UID first, and is never away. Nothing becomes of its storage meanwhile, and then it grows and goes for that claim.
+/// The volume outlived its claim, and is handed on as documented: its `claimRef` names another claim, at first without
+/// a UID, and is never missing. Its storage stays meanwhile, and then grows and is deleted with that claim.
 pub fn handed_on() {
     tell(World::start(), |world| {
         world.class("outlives", &json!({"reclaimPolicy": "Retain"}));
@@ -94,7 +94,7 @@ pub fn handed_on() {
                 },
             }),
         );
-        // Kubernetes binds both.
+        // Kubernetes binds both objects.
         let uid = world.the_claim("second")["metadata"]["uid"].clone();
         let bound = json!({"spec": {"claimRef": {"uid": uid}}});
         world.server.store().merge(&volume, &bound).unwrap();

@@ -1,13 +1,13 @@
-//! What the scheduler is told of room.
+//! Capacities that are published for the scheduler.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
 
-/// The driver, and the name by which the scheduler looks for its room.
+/// The driver, with the provisioner name by which the scheduler considers its capacity.
 const NAMED: &str = "lab.example/plain=plain.lab.example";
 
-/// What was installed is installed anew: as nobody corrects what the former one told, that has to go with it.
+/// The Deployment is recreated: its published capacities have to go with it, because nothing would correct them.
 pub fn owned() {
     tell(World::start(), |world| {
         let deployment = || json!({"metadata": {"name": "own", "namespace": "flexvol"}});

@@ -1,4 +1,4 @@
-//! Lives of a claim, one for each moment at which something may happen to it.
+//! Runs the life of a claim once for each moment at which a fault may happen.
 
 use crate::life;
 use flexvol_apiserver::{Fault, Plan};
@@ -7,10 +7,10 @@ use std::{
     thread,
 };
 
-/// How many lives of each kind of fault are lived at once: they mostly wait.
+/// Number of concurrent lives of each kind of fault. They mostly wait.
 const AT_ONCE: usize = 5;
 
-/// Every request fails, in every way.
+/// Runs lives until every request has failed in every way.
 pub fn failed() {
     let kinds: Vec<_> = Fault::ALL.map(|fault| (fault, Rounds::default())).into();
     thread::scope(|scope| {
@@ -23,12 +23,12 @@ pub fn failed() {
     for (fault, rounds) in &kinds {
         let met = rounds.met.load(Ordering::Relaxed);
         println!("flexvol-controller: {fault:?} at each of {met} requests");
-        // A life has no fewer.
+        // A life has at least this number.
         assert!(met >= 12, "{fault:?} met {met} requests");
     }
 }
 
-/// A life has no fewer writes of the program.
+/// Runs lives that are killed at each write. `fewest` is the least number of the program's writes in a life.
 pub fn killed(program: &'static str, fewest: u64) {
     let rounds = ["before", "after"].map(|when| (when, Rounds::default()));
     thread::scope(|scope| {
@@ -51,21 +51,21 @@ pub fn killed(program: &'static str, fewest: u64) {
 
 #[derive(Default)]
 struct Rounds {
-    /// At which request the next one fails.
+    /// Number of the request at which the next life fails.
     next: AtomicU64,
     met: AtomicU64,
     over: AtomicBool,
 }
 
 impl Rounds {
-    /// Until a life has no request left to fail at.
+    /// Runs lives until one has no request left to fail.
     fn live(&self, fault: Fault) {
         self.each(&format!("{fault:?} at request"), |at| {
             life::live(Some(Plan { fault, at }))
         });
     }
 
-    /// Until a life says that there is no such moment in it.
+    /// Runs lives until one reports that it has no such moment.
     fn each(&self, what: &str, live: impl Fn(u64) -> Result<bool, String>) {
         while !self.over.load(Ordering::Relaxed) {
             let at = self.next.fetch_add(1, Ordering::Relaxed) + 1;

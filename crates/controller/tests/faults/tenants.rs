@@ -1,4 +1,4 @@
-//! What tenants write decides nothing for others.
+//! Writes of one tenant do not affect others.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::Key;
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A claim of a tenant, with more than it needs.
+/// Creates a tenant's claim, with superfluous metadata.
 fn make_claim(world: &World, namespace: &str, name: &str, meta: &Value, class: &str, size: &str) {
     let mut claim = json!({
         "metadata": {"name": name, "namespace": namespace},
@@ -23,7 +23,7 @@ fn make_claim(world: &World, namespace: &str, name: &str, meta: &Value, class: &
     world.make("PersistentVolumeClaim", claim);
 }
 
-/// As large as etcd takes an object.
+/// As large as etcd accepts.
 fn labels() -> Value {
     let labels = (0..5000).map(|number| {
         let name = format!(
@@ -36,7 +36,7 @@ fn labels() -> Value {
     Value::Object(labels.collect::<Map<_, _>>())
 }
 
-/// The most memory that a program had, in MiB.
+/// Peak memory of a program, in MiB.
 fn most_memory(world: &World, program: &str) -> u64 {
     world.memory(program, "VmHWM:") >> 10
 }
@@ -45,7 +45,7 @@ pub fn large_claims() {
     tell(World::start(), |world| {
         let large = json!({"labels": labels()});
         for number in 0..40 {
-            // Of nobody's class, and of ours: those are read one by one, too.
+            // Half of them have our class. Those are read one by one too.
             let class = if number % 2 == 0 { "none" } else { "plain" };
             make_claim(world, "tenant", &format!("c{number}"), &large, class, "5Ti");
         }
@@ -114,8 +114,7 @@ pub fn touched_claims() {
             thread::sleep(Duration::from_millis(100));
             world.is_bound("data")
         })?;
-        // Not seconds: a machine that does other things, too, is slow, and asks no more for it. At 20 a
-        // second this is half a minute.
+        // Counts requests, not seconds, because the machine may be busy. At 20 a second this is half a minute.
         let asked = world.server.requests().len() - before;
         println!(
             "flexvol-controller: bound after {asked} requests beside 300 claims that are edited"
@@ -125,7 +124,7 @@ pub fn touched_claims() {
     });
 }
 
-/// Quota counts it for the class of the annotation.
+/// Quota counts the claim for the class of its annotation.
 pub fn annotated_class() {
     tell(World::start(), |world| {
         world.node("node");

@@ -1,4 +1,4 @@
-//! Nodes that cannot have a volume, and do not say so, or on which no pod runs.
+//! Nodes that cannot have a volume and do not report that, or where no pods run.
 
 use crate::{
     programs::DRIVER,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A driver whose pool is not there.
+/// A driver without its pool.
 const POOLLESS: &str = r#"#!/bin/sh
 case $1 in
 init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
@@ -21,7 +21,7 @@ delete) echo '{"status":"Success"}' ;;
 esac
 "#;
 
-/// A driver that promises more than others have, and makes nothing.
+/// A driver that reports more capacity than others, and makes nothing.
 const BOASTS: &str = r#"#!/bin/sh
 case $1 in
 init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
@@ -31,7 +31,7 @@ delete) echo '{"status":"Success"}' ;;
 esac
 "#;
 
-/// A node's driver, which does something else first where it makes a volume.
+/// Installs a driver that runs `first` before it makes a volume.
 fn install(world: &World, node: &str, first: &str) {
     let storage = world.path(&format!("{node}/storage"));
     std::fs::create_dir_all(&storage).unwrap();
@@ -41,7 +41,7 @@ fn install(world: &World, node: &str, first: &str) {
     world.install_script(node, &script);
 }
 
-/// What is said of a claim's volume, to its author.
+/// Whether an event of the claim contains these words.
 fn told_of(world: &World, claim: &Value, words: &str) -> bool {
     let events = world.server.store().all("Event").into_iter();
     let mut of_claim =
@@ -49,7 +49,7 @@ fn told_of(world: &World, claim: &Value, words: &str) -> bool {
     of_claim.any(|event| event["message"].to_string().contains(words))
 }
 
-/// Until the agents of all nodes have told what is there.
+/// Waits until all agents have reported.
 fn known(world: &mut World, nodes: usize) -> Result<(), String> {
     world.eventually("all nodes to be known", |world| {
         let all = world.server.store().all("StorageNode").into_iter();
@@ -197,7 +197,7 @@ pub fn equal() {
     });
 }
 
-/// A tenant asks for less than any driver makes, whoever is asked.
+/// A tenant requests less than the minimum size of every driver.
 pub fn infeasible() {
     tell(World::start(), |world| {
         let least = r#" [ "$(value requestBytes "$2")" -ge 1048576 ] || { echo '{"status":"Failure","message":"a volume has at least 1Mi","errorClass":"infeasible"}' && exit 1; }"#;
@@ -241,7 +241,7 @@ pub fn infeasible() {
     });
 }
 
-/// The node with the most room makes nothing, and does not say so.
+/// The node with the most capacity makes nothing, and does not report that.
 pub fn hanging() {
     tell(World::start(), |world| {
         for node in ["big", "small"] {
@@ -252,7 +252,7 @@ pub fn hanging() {
         let overstates = std::fs::read_to_string(&script).unwrap();
         world.install_script("big", &overstates.replace("1099511627776", "2199023255552"));
         world.start_controller(&["--rate=1000"]);
-        // As ten minutes of a call are.
+        // Stands for a call of ten minutes.
         world.start_agent("big", &["--deadline=3"]);
         world.start_agent("small", &[]);
         known(world, 2)?;
@@ -274,7 +274,7 @@ pub fn hanging() {
     });
 }
 
-/// A node whose agent promises more than others have, and answers each NodeVolume as if it were about to be done.
+/// An agent reports more capacity than others, and answers each NodeVolume as if it was about to be done.
 pub fn overstating() {
     tell(World::start(), |world| {
         for node in ["liar", "small"] {
@@ -315,7 +315,7 @@ pub fn overstating() {
     });
 }
 
-/// What such an agent writes, each second anew.
+/// Writes the lies of such an agent, each second.
 fn lie(world: &World) {
     let now = Timestamp::now();
     let seen = world.get("StorageNode", "", "liar")["status"]["lastHeartbeatTime"].clone();
@@ -327,7 +327,7 @@ fn lie(world: &World) {
     if !is_recent {
         let status = json!({
             "drivers": {DRIVER: {}}, "capacities": {"plain": i64::MAX}, "lastHeartbeatTime": now.to_string(),
-            // One that does not tell it is waited for as long as agents let drivers take by default.
+            // Without this value, the controller would wait for the default timeout of drivers.
             "deadlineSeconds": 3,
         });
         let key = Key::new("StorageNode", "", "liar");

@@ -1,10 +1,10 @@
-//! Growth of volumes whose driver tells no sizes, where Kubernetes' own expander does not run.
+//! Growth of volumes whose driver reports no sizes, without Kubernetes' own expander.
 
 use crate::world::{World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::json;
 
-/// It makes volumes, and their file systems are grown by kubelet.
+/// A driver that makes volumes, whose file systems kubelet grows.
 const SIZELESS: &str = r#"#!/bin/sh
 case $1 in
 init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":true}}' ;;
@@ -28,7 +28,7 @@ pub fn kubelet_expands() {
             status["conditions"][0]["type"] == "FileSystemResizePending"
                 && status["allocatedResources"]["storage"] == "20Mi"
         })?;
-        // It acts where the volume says more than the claim has.
+        // Kubelet acts if the volume's capacity exceeds the claim's.
         let volume = world.server.store().all("PersistentVolume").remove(0);
         assert_eq!(volume["spec"]["capacity"]["storage"], "20Mi");
         let grown = json!({

@@ -1,4 +1,4 @@
-//! What an agent says of itself, and what it cannot say of its node.
+//! Reports of agents, and nodes of which they report nothing.
 
 use crate::{
     programs::free_address,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A driver that knows what volumes lack in one pool, and not in the other.
+/// A driver that reports the missing bytes of one pool, and not of the other.
 const LACKING: &str = r#"#!/bin/sh
 case "$*" in
 init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
@@ -23,7 +23,7 @@ esac
 "#;
 
 fn ask(address: SocketAddr, path: &str) -> String {
-    // While the program starts nobody listens.
+    // Refused while the program starts.
     let Ok(mut stream) = TcpStream::connect(address) else {
         return String::new();
     };
@@ -37,7 +37,7 @@ fn says_ready(address: SocketAddr) -> bool {
     ask(address, "/readyz").starts_with("HTTP/1.0 200")
 }
 
-/// What is measured to be missing, by class.
+/// The missing bytes, by class.
 fn missing(address: SocketAddr) -> Vec<String> {
     let said = ask(address, "/metrics");
     let lines = said.lines().filter_map(|line| {
@@ -53,7 +53,7 @@ pub fn not_ready() {
         let write = "PUT StorageNode/status node";
         let hold = world.server.hold(write);
         world.start_agent("node", &[&format!("--listen={address}")]);
-        // The watch begins when all NodeVolumes were seen.
+        // The watch begins after the first list of NodeVolumes.
         world.eventually("the agent to see NodeVolumes, and to tell", |world| {
             let all = world.server.requests();
             let asked = |request: &str| all.iter().any(|other| other == request);
@@ -86,7 +86,7 @@ pub fn missing_bytes() {
     });
 }
 
-/// Telling all room takes longer than an agent may be silent.
+/// Measuring all capacities takes longer than the silence limit.
 pub fn slow_capacity() {
     tell(World::start(), |world| {
         world.node("node");

@@ -1,4 +1,4 @@
-//! News that a person or another program makes, and that are looked at soon.
+//! Changes by users or other programs that have to be handled soon.
 
 use crate::world::{SCRIPT, World, tell};
 use flexvol_apiserver::{Key, Refused};
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A claim that is bound, and what the driver does first where it deletes; returns the volume's name.
+/// Creates a bound claim, with a driver that runs `first` before it deletes. Returns the volume's name.
 fn bound(world: &mut World, first: &str) -> Result<String, String> {
     world.start_on_a_node();
     let script = SCRIPT
@@ -24,7 +24,7 @@ fn bound(world: &mut World, first: &str) -> Result<String, String> {
     Ok(claim["spec"]["volumeName"].as_str().unwrap().to_owned())
 }
 
-/// What takes minutes only where nobody was woken.
+/// Waits for something that would take minutes without an event.
 fn soon(world: &mut World, what: &str, mut is: impl FnMut(&World) -> bool) -> Result<(), String> {
     let begun = Instant::now();
     let mut late = false;
@@ -41,7 +41,7 @@ fn soon(world: &mut World, what: &str, mut is: impl FnMut(&World) -> bool) -> Re
 const FAILS: &str =
     r#"[ "$4" = never ] || { echo '{"status":"Failure","message":"it is busy"}'; exit 1; }"#;
 
-/// Waits until the deletion of the storage has failed so often.
+/// Waits until the deletion of the storage has failed this often.
 fn failed(world: &mut World, name: &str, often: u64) -> Result<(), String> {
     world.eventually("the deletion to fail", |world| {
         let failures = &world.get("NodeVolume", "", name)["status"]["failures"];
@@ -53,7 +53,7 @@ fn volume(name: &str) -> Key {
     Key::new("PersistentVolume", "", name)
 }
 
-/// The volume is another claim's, and both say so.
+/// Hands the volume on to another claim, in both objects.
 fn hand_on(world: &mut World, name: &str, to: &str, request: &str) {
     let claim = json!({
         "metadata": {"name": to, "namespace": "default"},
@@ -77,7 +77,7 @@ fn hand_on(world: &mut World, name: &str, to: &str, request: &str) {
     store.merge_status(&claim, &status).unwrap();
 }
 
-/// What the event of a claim says: "set state: Present in the spec of the NodeVolume of its name".
+/// Follows the advice of an event: "set state: Present in the spec of the NodeVolume of its name".
 pub fn state_present() {
     tell(World::start(), |world| {
         let name = bound(world, FAILS)?;
@@ -94,7 +94,7 @@ pub fn state_present() {
     });
 }
 
-/// A driver hangs when it deletes, so somebody deletes the storage and says so.
+/// The driver hangs in a deletion, so an administrator deletes the storage and sets its state to Absent.
 pub fn said_absent() {
     tell(World::start(), |world| {
         let begun = world.path("begun");
@@ -111,7 +111,7 @@ pub fn said_absent() {
     });
 }
 
-/// Storage cannot be deleted: an administrator keeps it, and deletes the volume.
+/// The storage cannot be deleted. An administrator sets Retain and deletes the volume.
 pub fn retained_then_deleted() {
     tell(World::start(), |world| {
         let name = bound(world, FAILS)?;
@@ -131,7 +131,7 @@ pub fn retained_then_deleted() {
     });
 }
 
-/// A kept volume has lost its NodeVolume, and another claim gets it.
+/// A retained volume has lost its NodeVolume, and is handed on to another claim.
 pub fn handed_on_without_node_volume() {
     tell(World::start(), |world| {
         let name = bound(world, "")?;
@@ -161,7 +161,7 @@ pub fn handed_on_without_node_volume() {
     });
 }
 
-/// Others' admission refuses that a volume be deleted.
+/// Another admission webhook rejects the deletion of a volume.
 pub fn refused_deletion() {
     tell(World::start(), |world| {
         let name = bound(world, "")?;
@@ -179,7 +179,7 @@ pub fn refused_deletion() {
     });
 }
 
-/// A volume of the name that the claim's would have is somebody else's: nothing is ordered, and the claim can go.
+/// A foreign volume has the name of the claim's future volume: nothing is ordered, and the claim can be deleted.
 pub fn name_is_taken() {
     tell(World::start(), |world| {
         world.node("node");

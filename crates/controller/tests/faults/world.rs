@@ -1,4 +1,4 @@
-//! Both programs and drivers, beside a double of the API server.
+//! A world: both programs and drivers, with a double of the API server.
 
 use crate::programs::{DRIVER, Programs};
 use flexvol_apiserver::{Key, Kubernetes, Server};
@@ -10,32 +10,32 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// That of the tests with a real Kubernetes.
+/// The driver of the tests with a real Kubernetes.
 pub const SCRIPT: &str = include_str!("../../../../tests/kubernetes/plain.sh");
 
-/// Longer than a request that is answered too late, and what waits for it.
+/// Timeout of waits: longer than a late request and its consequences.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub const MEBI: u64 = 1 << 20;
 
 pub struct World {
-    /// They end before what they use.
+    /// Dropped first, before what the programs use.
     pub programs: Programs,
     pub server: Server,
     dir: TempDir,
-    /// The most that the storage of each volume had.
+    /// The largest size so far of each volume's storage.
     largest: BTreeMap<String, u64>,
-    /// How many claims were made.
+    /// Number of claims that were created.
     claims: usize,
 }
 
 impl World {
-    /// Without any program, and with a class of the driver.
+    /// Starts a world without programs, with a class of the driver.
     pub fn start() -> Self {
         Self::beside(Kubernetes { expands: true })
     }
 
-    /// The same, beside these of Kubernetes' own controllers.
+    /// Like [`start`](Self::start), with these of Kubernetes' own controllers.
     pub fn beside(kubernetes: Kubernetes) -> Self {
         let server = Server::start().unwrap();
         let dir = TempDir::new().unwrap();
@@ -62,7 +62,7 @@ impl World {
         self.server.store().create(&key, object).unwrap();
     }
 
-    /// Makes a class of the driver, with more than it needs.
+    /// Creates a class of the driver, with additional fields.
     pub fn class(&self, name: &str, more: &Value) {
         let mut class = json!({
             "metadata": {"name": name}, "provisioner": DRIVER, "allowVolumeExpansion": true,
@@ -88,7 +88,7 @@ impl World {
         );
     }
 
-    /// Kubernetes has a node of that name.
+    /// Adds a node of that name.
     pub fn node(&self, name: &str) {
         let labels = json!({"kubernetes.io/hostname": name});
         self.make(
@@ -97,7 +97,7 @@ impl World {
         );
     }
 
-    /// An object, or nothing.
+    /// Returns an object, or null.
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Value {
         let key = Key::new(kind, namespace, name);
         self.server.store().get(&key).unwrap_or_default()
@@ -129,7 +129,7 @@ impl World {
         self.the_claim(name)["status"]["phase"] == "Bound"
     }
 
-    /// Whether somebody was told this.
+    /// Whether an event contains these words.
     pub fn told(&self, words: &str) -> bool {
         let events = self.server.store().all("Event").into_iter();
         let mut messages = events.map(|event| event["message"].to_string());
@@ -144,20 +144,20 @@ impl World {
         left == 0 && self.storage().is_empty()
     }
 
-    /// The nodes that have storage, one for each piece.
+    /// The node of each existing storage.
     pub fn nodes_of_storage(&self) -> Vec<String> {
         let all = self.storage().into_keys();
         all.map(|name| name.split_once('/').unwrap().0.to_owned())
             .collect()
     }
 
-    /// The sizes of all storage there is, by node and volume.
+    /// The sizes of all existing storage, by node and volume.
     pub fn storage(&self) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for node in fs::read_dir(self.dir.path()).unwrap().flatten() {
             let volumes = fs::read_dir(node.path().join("storage"));
             for volume in volumes.into_iter().flatten().flatten() {
-                // While it is being written or removed it has none.
+                // It has no size while it is being written or removed.
                 let text = fs::read_to_string(volume.path().join("size"));
                 let size = text.ok().and_then(|text| text.trim().parse().ok());
                 let (node, volume) = (node.file_name(), volume.file_name());
@@ -168,8 +168,8 @@ impl World {
         all
     }
 
-    /// Waits until something is so, while no storage shrinks, no claim has two pieces of it, and no program
-    /// ends by itself.
+    /// Waits for a condition, and checks meanwhile that no storage shrinks, no claim has two storages, and no program
+    /// exits by itself.
     pub fn eventually(
         &mut self,
         what: &str,
@@ -184,7 +184,7 @@ impl World {
                     self.claims
                 ));
             }
-            // A request that was late may make storage of the same name once more.
+            // A late request may make storage of the same name again.
             self.largest
                 .retain(|volume, _| storage.contains_key(volume));
             for (volume, size) in storage {
@@ -203,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// What was asked, and what the programs said.
+    /// All requests, and the programs' logs.
     pub fn log(&self) -> String {
         let mut text = self.server.requests().join("\n");
         let logs = self
@@ -219,7 +219,7 @@ impl World {
     }
 }
 
-/// Tells a story of this world; where it goes otherwise, with all that was asked and said.
+/// Runs a story in this world. If it fails, panics with all requests and logs.
 pub fn tell(mut world: World, story: impl FnOnce(&mut World) -> Result<(), String>) {
     if let Err(why) = story(&mut world) {
         panic!("{why}\n{}", world.log());

@@ -1,4 +1,4 @@
-//! Nodes that do not act, or that volumes cannot be bound to.
+//! Nodes that do not act, or to which no volume can be bound.
 
 use super::{Node, World};
 
@@ -6,13 +6,13 @@ use super::{Node, World};
 pub(super) enum Absence {
     /// Its agent is silent.
     Silent,
-    /// Kubernetes misses it too.
+    /// Kubernetes misses the node too.
     Lost,
     /// Kubernetes has removed it, and it never comes back.
     Removed,
     /// It works, but no volume can be bound to it: another node has its hostname.
     Taken,
-    /// It answers, and makes nothing.
+    /// Its agent answers, and makes nothing.
     Stalled,
 }
 
@@ -29,7 +29,7 @@ impl World {
         node == 0 && self.away == Some(Absence::Stalled)
     }
 
-    /// The scheduler would not choose it.
+    /// Whether the scheduler would not select the node.
     pub(super) fn is_lost(&self, node: Node) -> bool {
         node == 0 && matches!(self.away, Some(Absence::Lost | Absence::Removed))
     }

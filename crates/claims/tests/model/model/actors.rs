@@ -1,4 +1,4 @@
-//! What Kubernetes and the nodes do by themselves.
+//! Actions of Kubernetes and the nodes.
 
 use super::{Actor, ClaimObject, HUGE, Node, Phase, World, bytes, writes};
 use flexvol_claims::{Answer, Published, StorageState, decide};
@@ -18,7 +18,7 @@ impl World {
         })
     }
 
-    /// What one actor does if nobody interferes; `None` when it rests.
+    /// The next action of an actor without interference, or `None` at rest.
     pub fn goes_on(&self, actor: Actor) -> Option<World> {
         let mut next = self.clone();
         match actor {
@@ -70,7 +70,7 @@ impl World {
                 let request = claim.request;
                 let volume = next.volume.as_mut()?;
                 volume.capacity = volume.capacity.max(request);
-                // It forgets what was said of a former growth.
+                // Kubernetes' expander drops the outcome of a former growth.
                 let claim = next.claim.as_mut()?;
                 claim.awaits_node = Some(request);
                 claim.failure = None;
@@ -89,13 +89,13 @@ impl World {
                 let claim = next.claim.as_mut()?;
                 claim.awaits_node = None;
                 if has < size && self.full[volume.node] {
-                    // It tries what is asked for ever, and gives up what is not asked any more.
+                    // It retries a requested size for ever, and gives up one that is not requested any more.
                     return (claim.request != size).then_some(next);
                 }
                 next.storage[volume.node] = Some(has.max(size));
                 next.file_system = has.max(size);
                 claim.capacity = size;
-                // Before Kubernetes 1.31 it leaves what was said of the storage.
+                // Before Kubernetes 1.31, kubelet keeps the condition about the storage.
             }
         }
         self.forget_overtaken(&mut next);
@@ -105,8 +105,8 @@ impl World {
     }
 
     /// Kubernetes' binder (`syncUnboundClaim`, `syncBoundClaim` and `syncVolume` in
-    /// pkg/controller/volume/persistentvolume/pv_controller.go). It writes the name and its annotation into a claim,
-    /// and then its status, if nobody has written the claim in between.
+    /// pkg/controller/volume/persistentvolume/pv_controller.go). It writes the name and the annotation into a claim,
+    /// and then the claim's status, unless another writer has changed the claim in between.
     fn binds(&self) -> Option<World> {
         let mut next = self.clone();
         let Some(claim) = &self.claim else {
@@ -147,14 +147,14 @@ impl World {
         Some(next)
     }
 
-    /// The claim has gone, or has another volume.
+    /// Releases the volume: its claim is gone, or has another volume.
     fn releases(&self) -> Option<World> {
         let mut next = self.clone();
         next.volume.as_mut()?.released = true;
         Some(next)
     }
 
-    /// Whether the binder has written the name into the claim, and goes on to its status.
+    /// Whether the binder has written the name into the claim, and writes its status next.
     fn has_named(&self, next: &World) -> bool {
         let completed = |world: &World| world.claim.as_ref().map(|claim| claim.completed);
         next.claim
@@ -179,7 +179,7 @@ impl World {
             (StorageState::Present, Answer::Present(size)) => {
                 size.is_none_or(|size| size.0 >= node_volume.size)
             }
-            // What was made before is never made again: the driver says that it is not there.
+            // Lost storage of a recreated NodeVolume is never provisioned again: the driver fails to find it.
             (StorageState::Present, Answer::None) => node_volume.recalled && node_volume.full,
             _ => false,
         };
@@ -218,8 +218,8 @@ impl World {
         self.claim.as_ref().is_none_or(|claim| !claim.is_bound())
     }
 
-    /// The driver ends; the agent writes what it found, unless it is cut. To a NodeVolume of another size it
-    /// writes only what was had.
+    /// The driver ends, and the agent writes its finding, unless it is cut off. If the NodeVolume has another size by
+    /// now, the agent writes only what was reached.
     pub(super) fn driver_ends(&self, writes: bool) -> Option<World> {
         let (node, wanted, size, recalled) = self.working?;
         let mut next = self.clone();
@@ -252,7 +252,7 @@ impl World {
         Some(next)
     }
 
-    /// The driver has grown the storage of a volume that is mounted, and its agent has the file system grown too.
+    /// After the storage of a mounted volume has grown, the agent has its file system grown too.
     pub(super) fn agent_grows(&self) -> Option<World> {
         let (node, wanted, ..) = self.working?;
         let is_mounted = self.setting.node_expansion_required
@@ -267,14 +267,14 @@ impl World {
         let has = next.storage[node]?;
         next.file_system = has;
         let node_volume = next.node_volume.as_mut()?;
-        // Of what the NodeVolume does not say the file system's size is not told either.
+        // A file system's size is reported only with a size of the storage.
         node_volume.file_system = (node_volume.answer == Answer::Present(Some(bytes(has))))
             .then_some(has)
             .or(node_volume.file_system);
         Some(next)
     }
 
-    /// It says what it likes of storage that is there.
+    /// The node reports arbitrary sizes of existing storage.
     pub(super) fn implausible_sizes(&self) -> Option<World> {
         let mut next = self.clone();
         let node_volume = next

@@ -1,4 +1,4 @@
-//! What a leader sees of the world.
+//! Observations of a leader.
 
 use super::{Absence, NAMES, Node, World, bytes};
 use flexvol_claims::{
@@ -8,7 +8,7 @@ use flexvol_claims::{
 use flexvol_sdk::ErrorClass;
 
 impl World {
-    /// All that a decision is made of.
+    /// The input of a decision.
     pub(super) fn observe(&self) -> Observed {
         let claim = self.claim.as_ref().map(|claim| Claim {
             has_finalizer: claim.held,
@@ -68,7 +68,7 @@ impl World {
             problem: node_volume.full.then(|| Problem {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
-                // What was made before is not there again.
+                // Lost storage does not come back.
                 lasts: node_volume.recalled,
             }),
             node_expansion_required: self.setting.node_expansion_required,
@@ -80,7 +80,7 @@ impl World {
             .map(|node_volume| node_volume.node);
         let node = ordered.or(self.claim.as_ref().and_then(|claim| claim.selected));
         let is_away = |node: &Node| {
-            // Before storage is ordered of a node it is asked whether volumes can be bound to it.
+            // Before storage is ordered of a node, the node's hostname is checked.
             self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
         };
         let away = node.filter(is_away).map(|node| UnavailableNode {

@@ -1,10 +1,10 @@
-//! What must hold.
+//! Invariants.
 
 use super::{Absence, BIG, ClaimObject, HUGE, NodeVolumeObject, Tenant, World, bytes};
 use flexvol_claims::{Answer, Published, Step, StorageState, decide};
 
 impl World {
-    /// What must hold from one state to the next.
+    /// Checks the transition from one state to the next.
     pub fn may_become(&self, next: &World) -> Result<(), String> {
         let is_removed = next.away == Some(Absence::Removed);
         for node in (0..2).filter(|node| *node != 0 || !is_removed) {
@@ -56,7 +56,7 @@ impl World {
         if let (Some(volume), true) = (&next.volume, self.volume.is_none())
             && next.storage[volume.node].is_none()
             && (volume.node != 0 || !is_removed)
-            // Of a late leader, for a claim that wants none any more: it will be released.
+            // Except by a late leader for a claim that wants no volume any more: the volume will be released.
             && next
                 .claim
                 .as_ref()
@@ -77,8 +77,7 @@ impl World {
         if ordered.is_some_and(|size| size > next.most()) {
             return Err("more is asked of a node than the class allows".to_owned());
         }
-        // Where somebody removed a NodeVolume by force, nobody knows what a late leader missed meanwhile, nor what a
-        // former claim had.
+        // After a forced removal of a NodeVolume, it is unknown what a late leader missed and a former claim had.
         let is_new = self.node_volume.is_none() && self.late.is_none() && !self.handed_on;
         if let Some(node_volume) = next.node_volume.as_ref().filter(wanted).filter(|_| is_new)
             && next.storage[node_volume.node].is_some_and(|size| node_volume.size < size)
@@ -95,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// The claim's sizes, which quota counts, are never written smaller than what was measured.
+    /// Checks that the claim's sizes, which quota counts, are never written below the measured size.
     pub fn counts_what_is_had(&self) -> Result<(), String> {
         match decide(&self.observe()) {
             Step::SetClaimCapacity(size) | Step::SetFileSystemResizePending(size)
@@ -109,7 +108,7 @@ impl World {
         }
     }
 
-    /// The sizes that claim and volume say.
+    /// The sizes in the claim and the volume.
     fn counts(&self) -> impl Iterator<Item = u64> {
         let of_claim = self.claim.as_ref().map(|claim| claim.capacity);
         let awaited = self.claim.as_ref().and_then(|claim| claim.awaits_node);
@@ -128,7 +127,7 @@ impl World {
         }
     }
 
-    /// The same world with room on every node, where every late leader has been told that it lost.
+    /// The same world with capacity on every node, and without late leaders.
     pub fn with_room(&self) -> World {
         let mut world = self.clone();
         world.late = None;
@@ -137,7 +136,7 @@ impl World {
         world
     }
 
-    /// The same, and all nodes are there.
+    /// Like [`with_room`](Self::with_room), with all nodes available.
     pub fn without_accidents(&self) -> World {
         World {
             away: self.away.filter(|absence| *absence == Absence::Removed),
@@ -145,7 +144,7 @@ impl World {
         }
     }
 
-    /// What must hold when nothing happens any more.
+    /// Checks a state in which nothing happens any more.
     pub fn at_rest(&self) -> Result<(), String> {
         match self.away {
             Some(Absence::Taken) => self.as_far_as_it_can_be_bound(),
@@ -155,8 +154,8 @@ impl World {
         }
     }
 
-    /// What must hold when nothing happens until a node has its hostname for itself: nobody waits for that but who
-    /// may get a volume there at any moment.
+    /// Checks a state in which nothing happens until a node's hostname is unique again. Only a claim that may get a
+    /// volume there at any moment may wait for that.
     fn as_far_as_it_can_be_bound(&self) -> Result<(), String> {
         let is_about_to_be_made = self.volume.is_none()
             && self.node_volume.as_ref().is_some_and(|node_volume| {
@@ -171,7 +170,7 @@ impl World {
         self.as_it_shall_be()
     }
 
-    /// What must hold when nothing happens until a node comes back: who waits for it is told.
+    /// Checks a state in which nothing happens until a node comes back. A claim that waits for it has to be told.
     fn as_far_as_it_can(&self) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what}: {self:?}"));
         let told = matches!(decide(&self.observe()), Step::Blocked(_));
@@ -182,7 +181,7 @@ impl World {
         else {
             let chosen = self.claim.as_ref().and_then(|claim| claim.selected) == Some(0);
             return match &self.claim {
-                // Its agent is silent, and the scheduler would choose the node again.
+                // The agent is silent, and the scheduler would select the node again.
                 Some(claim) if claim.named.is_none() && chosen && !self.is_lost(0) && told => {
                     Ok(())
                 }
@@ -209,7 +208,7 @@ impl World {
             return wrong("what was ordered of a machine that is gone is waited for");
         }
         let waits = match (node_volume.wanted, &self.claim) {
-            // What says Retain is people's, whatever was ordered.
+            // A retained volume is the administrator's, whatever was ordered.
             (StorageState::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
             (StorageState::Absent, _) => node_volume.answer != Answer::Absent,
             (StorageState::Present, Some(claim)) if claim.is_bound() => {
@@ -240,7 +239,7 @@ impl World {
         Ok(())
     }
 
-    /// What must hold when nothing happens any more.
+    /// Checks a final state.
     fn as_it_shall_be(&self) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what}: {self:?}"));
         if self.forced {
@@ -252,7 +251,7 @@ impl World {
             && said > Some(self.most())
             && matches!(decide(&self.observe()), Step::Blocked(_))
         {
-            // What it has, or what Kubernetes' expander wrote: people are told.
+            // The capacity is actual, or was written by Kubernetes' expander. The administrator is told.
             return Ok(());
         }
         let stored = self.storage.iter().flatten().count();
@@ -262,7 +261,7 @@ impl World {
                 if claim.capacity < claim.request && !is_refused {
                     return wrong("the claim has not grown");
                 }
-                // Of what is refused quota counts the request.
+                // If the class forbids the request, quota counts the request.
                 if !claim.deleting && !is_refused && claim.capacity < self.measured() {
                     return wrong("more is had than is counted");
                 }
@@ -277,7 +276,7 @@ impl World {
                 }
             }
             Some(claim) if self.is_spoiled() => {
-                // It goes when it is deleted.
+                // Such a claim may stay incomplete, but a deleted one has to go.
                 if claim.deleting {
                     return wrong("a claim cannot go");
                 }
@@ -304,21 +303,21 @@ impl World {
         Ok(())
     }
 
-    /// It asks for more than it has, which its class does not allow.
+    /// Whether the claim requests more than it has and than its class allows.
     fn is_refused(&self, claim: &ClaimObject) -> bool {
         claim.capacity < claim.request && self.most() < claim.request
     }
 
-    /// Its author made Kubernetes bind a claim that is being deleted, and no pod starts with it.
+    /// Whether the claim's author made Kubernetes bind a claim that is being deleted. No pod starts with it.
     fn is_forged(&self) -> bool {
         let deleting = self.claim.as_ref().is_some_and(|claim| claim.deleting);
         self.setting.tenant == Some(Tenant::Binds) && deleting
     }
 
-    /// Its author has written into the claim what nobody makes a volume for, and it is there still.
+    /// Whether the claim's author has written values for which no volume is made.
     fn is_spoiled(&self) -> bool {
         let is_spoiled = self.claim.as_ref().is_some_and(|claim| {
-            // Kubernetes gives it a provisioner as long as it names no volume.
+            // Kubernetes sets a provisioner as long as the claim names no volume.
             let names_nothing = claim.named == Some(true) && self.node_volume.is_none();
             !claim.is_bound() && (names_nothing || !claim.ours || claim.refused)
         });

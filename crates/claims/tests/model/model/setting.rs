@@ -1,41 +1,41 @@
-//! What may happen in a world.
+//! Settings of the model.
 
-/// What does not change while a world lives.
+/// Constants of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setting {
-    /// The scheduler chooses the node.
+    /// Whether the scheduler selects the node.
     pub late_binding: bool,
-    /// The class says Delete, not Retain.
+    /// Whether the reclaim policy is Delete, and not Retain.
     pub deletes: bool,
-    /// The driver has a file system to grow.
+    /// Whether the driver has a file system to grow.
     pub node_expansion_required: bool,
-    /// Kubernetes' own expander runs.
+    /// Whether Kubernetes' own expander runs.
     pub expander: bool,
-    /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full and
-    /// an index is behind, or there would be too many states.
+    /// Whether a user may lower an impossible request. The only other accidents are full nodes and a stale cache, to
+    /// limit the number of states.
     pub lowers: bool,
-    /// The claim's author writes what he may, and there is nothing else that goes wrong but leaders and
+    /// Whether the claim's author writes arbitrary values. The only other accidents are those of leaders and
     /// administrators.
     pub tenant: Option<Tenant>,
-    /// The driver tells no sizes. Then nothing else goes wrong but that a request is lowered, and an index is behind.
+    /// Whether the driver reports no sizes. The only other accidents are a lowered request and a stale cache.
     pub sizeless: bool,
-    /// A node says of storage what it likes. Then nothing else goes wrong but what goes wrong where a user lowers.
+    /// Whether a node reports arbitrary sizes. The other accidents are those of `lowers`.
     pub implausible_sizes: bool,
 }
 
-/// What the author of a claim writes into it, beside a size that it may have.
+/// Values that the author of a claim writes, besides allowed sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tenant {
-    /// What says what it is bound to.
+    /// Fields about the binding.
     Binds,
-    /// What says who shall make its volume, and where.
+    /// Fields about provisioner and node.
     Chooses,
-    /// More than its class allows, and no webhook judges it.
+    /// A size beyond the class's limit, without a webhook.
     Outgrows,
 }
 
 impl Setting {
-    /// Each of them.
+    /// All settings.
     pub fn all() -> impl Iterator<Item = Setting> {
         let bits = |number: u8| {
             let bit = move |place: u8| number >> place & 1 == 1;
@@ -64,7 +64,7 @@ impl Setting {
         });
         let sizeless = (0..4).map(move |number| Setting {
             sizeless: true,
-            // A file system grows, or nobody grows it.
+            // With a file system that grows, or without any growth.
             ..bits(0b10100 | number << 2 & 0b01000 | number & 1)
         });
         let implausible_sizes = (0..4).map(move |number| Setting {
@@ -78,7 +78,7 @@ impl Setting {
             .chain((0..32).map(bits))
     }
 
-    /// A few things go wrong, and others do not, or there would be too many states.
+    /// Whether only few accidents happen, to limit the number of states.
     pub(super) fn is_calm(&self) -> bool {
         self.lowers || self.implausible_sizes || self.tenant.is_some() || self.sizeless
     }

@@ -1,5 +1,4 @@
-//! What the author of a claim may write into it, beside its deletion and a size that it may have: everything but its
-//! status.
+//! Writes of the claim's author besides deletion and allowed sizes: everything but the status.
 
 use super::{BIG, ClaimObject, MIDDLE, NodeVolumeObject, Tenant, VolumeObject, World};
 use flexvol_claims::Published;
@@ -28,7 +27,7 @@ impl World {
         });
         match tenant {
             Tenant::Binds => {
-                // With one that an administrator deletes at that moment he binds what nobody has used.
+                // With a volume that is being deleted by an administrator, the author binds unused storage.
                 let stays = |volume: &VolumeObject| !volume.deleting;
                 if claim.named.is_none() && self.volume.as_ref().is_none_or(stays) {
                     add("its author says the volume's name", &|claim| {
@@ -59,7 +58,7 @@ impl World {
             }
             Tenant::Chooses => {
                 add("its author writes our finalizer", &|claim| {
-                    // Of what is being deleted the API server takes no new one.
+                    // The API server rejects new finalizers on an object that is being deleted.
                     claim.held |= !claim.deleting;
                 });
                 add("its author takes our provisioner away", &|claim| {

@@ -1,4 +1,4 @@
-//! What users and administrators do.
+//! Actions of users and administrators.
 
 use super::{
     Absence, BIG, ClaimObject, MIDDLE, NodeVolumeObject, Phase, SMALL, Tenant, World, writes,
@@ -44,18 +44,18 @@ impl World {
                     claim.capacity = SMALL;
                 }),
                 Some(true) if claim.phase == Phase::Bound && self.volume.is_some() => {
-                    // Kubelet starts none with a claim that is being deleted, and one that runs may have written before.
+                    // Kubelet starts no pod with a claim that is being deleted. A running pod may have written before.
                     if !claim.deleting {
                         add("a pod writes", &|world| world.data = true);
                     }
                     if self.setting.tenant.is_some() {
-                        // How it grows is seen without that.
+                        // Growth is explored in settings without a tenant.
                     } else if claim.request < BIG {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
                         });
                     } else if self.setting.lowers && claim.capacity < MIDDLE {
-                        // Not for what it has already: that the API server refuses.
+                        // Never down to the capacity, which the API server rejects.
                         add("a user asks for less again", &|world| {
                             world.claim.as_mut().unwrap().request = MIDDLE;
                         });
@@ -70,7 +70,7 @@ impl World {
         if self.volume.is_some() {
             add("an administrator deletes the volume", &|world| {
                 world.volume.as_mut().unwrap().deleting = true;
-                // Who deletes a volume that says Retain keeps its storage for himself.
+                // An administrator who deletes a retained volume keeps its storage.
                 world.forced |= !world.setting.deletes;
             });
         }
@@ -87,8 +87,8 @@ impl World {
                 world.volume = None;
                 world.forced = true;
                 world.force_used = true;
-                // While no leader has noted it, nobody can tell it from one that never was, of which a tenant may
-                // say the same.
+                // Before a leader has noted it in the NodeVolume, the volume cannot be distinguished from one that
+                // never existed, and a tenant may claim the latter.
                 let seen =
                     |node_volume: &NodeVolumeObject| node_volume.published == Published::Seen;
                 let is_noted = world.node_volume.as_ref().is_none_or(seen);
@@ -96,8 +96,8 @@ impl World {
                 world.data_saved = world.data && !released;
             });
         }
-        // The price of that is a storage of which nobody knows, and an author who gives up his claim at the same moment
-        // could have it deleted under the volume of a late leader.
+        // This orphans storage. A tenant who deletes the claim at the same moment could have it deleted under the
+        // volume of a late leader, so it is not explored.
         let by_force = by_force && self.setting.tenant != Some(Tenant::Chooses);
         if self.node_volume.is_some() && by_force {
             add(
@@ -105,7 +105,7 @@ impl World {
                 &|world| {
                     world.node_volume = None;
                     world.force_used = true;
-                    // Nobody knows of storage without a volume any more: that is the price of force.
+                    // Storage without a volume is orphaned: the price of force.
                     world.forced |= world.volume.is_none();
                 },
             );
@@ -148,8 +148,8 @@ impl World {
         all
     }
 
-    /// Administrators wait until nothing is done for the volume any more. Of storage that is to be deleted
-    /// they are told.
+    /// Whether a volume can be handed on: administrators wait until all work for it is done. They are told of storage
+    /// that has to be deleted.
     fn can_be_handed_on(&self) -> bool {
         let volume = self.volume.as_ref();
         let is_kept = volume.is_some_and(|volume| volume.released && !volume.deleting);
@@ -158,7 +158,7 @@ impl World {
             node_volume.wanted == StorageState::Present
                 && matches!(node_volume.answer, Answer::Present(_))
         });
-        // Of what tells no sizes nobody can say what its last claim never got.
+        // Without sizes, it is unknown what the last claim requested in vain.
         let stays = stays && !self.setting.sizeless;
         let waits = self.claim.is_none() && is_kept && stays && !self.handed_on;
         waits && !self.setting.deletes && !writes(&decide(&self.observe()))
@@ -178,7 +178,7 @@ impl World {
             phase: Phase::Bound,
             selected: None,
             request: SMALL,
-            // Kubernetes believes the volume.
+            // Kubernetes takes the volume's capacity.
             capacity: volume.capacity,
             awaits_node: None,
             failure: None,
@@ -190,7 +190,7 @@ impl World {
         leaders && !self.full[0] && !self.force_used
     }
 
-    /// What its driver was doing is cut.
+    /// The driver's work is interrupted.
     fn goes_away(&mut self, absence: Absence) {
         self.away = Some(absence);
         self.working = self.working.filter(|(node, ..)| *node != 0);

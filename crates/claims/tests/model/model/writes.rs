@@ -1,9 +1,9 @@
-//! What steps do to objects.
+//! Effects of steps.
 
 use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
 use flexvol_claims::{Answer, Published, Step, StorageState};
 
-/// Which object a step writes; the write fails if the object has changed since it was read.
+/// The object that a step writes. The write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Claim,
@@ -12,10 +12,10 @@ pub(super) enum Target {
 }
 
 impl World {
-    /// A leader writes. Nothing is the condition of making a persistent volume but that there is none, so that
-    /// is on the node of the NodeVolume that was read.
+    /// Writes a step. The creation of a persistent volume has only the condition that there is none, so the volume is
+    /// on the node of the NodeVolume that was read.
     pub(super) fn write(&mut self, step: &Step, node_read: Option<Node>) {
-        // One that is deleted in between needs no volume any more.
+        // A claim that is deleted in between needs no volume any more.
         let stays =
             self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
         self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
@@ -23,7 +23,7 @@ impl World {
             Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
             Step::AddClaimFinalizer | Step::RemoveClaimFinalizer => {
                 if let Some(claim) = &mut self.claim {
-                    // The API server takes no new finalizer for what is being deleted.
+                    // The API server rejects new finalizers on an object that is being deleted.
                     claim.held =
                         *step == Step::AddClaimFinalizer && (claim.held || !claim.deleting);
                 }
@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-/// Whether a step changes an object.
+/// Whether a step writes an object.
 pub(super) fn writes(step: &Step) -> bool {
     !matches!(
         step,
@@ -163,8 +163,9 @@ pub(super) fn writes(step: &Step) -> bool {
     )
 }
 
-/// Whether a write may be done when its object has come and gone since: what is made anew for a volume has no other
-/// condition than that it is not there. Of what is made first that is not explored: a life would have to end meanwhile.
+/// Whether a late write succeeds although its object was deleted and created since: the only condition of a
+/// recreation is that there is no such object. First creations are not explored, because a whole life would have to
+/// end meanwhile.
 pub(super) fn outlives(step: &Step) -> bool {
     matches!(step, Step::RecreateNodeVolume { .. })
 }

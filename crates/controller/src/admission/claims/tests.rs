@@ -112,7 +112,7 @@ fn more_than_a_driver_has_just_refused_is_not_tried_and_less_is() {
         "{why}"
     );
     assert_eq!(after(2 * GIB, failed(3, "infeasible")), None);
-    // It may be another time, and the answer to another request says nothing.
+    // A retryable failure may pass, and an answer to another request tells nothing.
     assert_eq!(after(4 * GIB, failed(3, "retryable")), None);
     assert_eq!(after(4 * GIB, failed(2, "infeasible")), None);
 }

@@ -21,7 +21,7 @@ fn who_waits_for_the_lease_does_without_the_certificate_that_only_a_leader_makes
     assert!(shown.suffices(false) && shown.suffices(true));
 }
 
-/// Judges without an API server.
+/// A judge without an API server.
 fn alone() -> Judge {
     let nobody = tower::service_fn(|_: Request<Body>| async {
         Err::<Response<Body>, _>(BoxError::from("nobody answers"))
@@ -87,8 +87,7 @@ async fn what_cannot_be_judged_passes() {
     }
 }
 
-/// What a claim that asks for 8Gi more is answered, where the node has room for 4Gi, as its agent said
-/// so long ago.
+/// The response to a claim that requests 8Gi more, on a node with 4Gi left by a heartbeat of this age.
 fn judged(seconds: i64) -> Value {
     let server = Server::start().unwrap();
     let metadata = |name: &str| json!({"name": name, "annotations": {NODE_ANNOTATION: "n"}});

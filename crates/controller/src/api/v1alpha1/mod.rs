@@ -1,4 +1,4 @@
-//! Our own objects: what is ordered of a node, and what a node can do. Their schemas are in
+//! Our custom resources: requests to a node, and a node's report of itself. Their schemas are in
 //! `deploy/cluster/objects.yaml`.
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ impl NodeVolumeSpec {
     }
 }
 
-/// A claim, and not another of the same name.
+/// Reference to a claim by UID, so that a later claim of the same name is another one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ClaimReference {
     /// Its namespace.
@@ -132,14 +132,14 @@ pub struct VolumeError {
 }
 
 impl VolumeError {
-    /// A word that this version does not know is a reason to try again.
+    /// Returns the class. An unknown one, of a newer version, counts as retryable.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         ErrorClass::from_word(&self.class).unwrap_or(ErrorClass::Retryable)
     }
 }
 
-/// What a node's agent says of its node; it has the node's name.
+/// An agent's report of its node. Its name is the node's.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageNode {
@@ -149,12 +149,12 @@ pub struct StorageNode {
     pub kind: String,
     /// Its name is the node's.
     pub metadata: ObjectMeta,
-    /// What is there.
+    /// The agent's report.
     #[serde(default)]
     pub status: StorageNodeStatus,
 }
 
-/// What is there on a node.
+/// An agent's report of its node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageNodeStatus {
@@ -167,19 +167,19 @@ pub struct StorageNodeStatus {
     /// How long the agent lets a driver take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
-    /// When the agent last said so, RFC 3339.
+    /// The time of the last heartbeat, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<String>,
 }
 
-/// What a driver says of itself.
+/// Properties of a driver.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
     /// Kubelet has to grow the file system after the storage.
     #[serde(default)]
     pub node_expansion_required: bool,
-    /// It has no callout `capacity`. Of one that has, a class without a capacity is one of which nothing is known.
+    /// Whether it has no callout `capacity`. If it has one, a class that `capacities` lacks is unknown.
     #[serde(default)]
     pub capacity_unsupported: bool,
 }

@@ -1,5 +1,5 @@
-//! The schemas of our objects, as manifests have them: what nodes write is bounded, and what the API server lets
-//! anybody write can be read.
+//! Tests of our objects' schemas in the manifests: values that nodes write are bounded, and all values that the API
+//! server accepts can be parsed.
 
 use super::*;
 use serde_json::{Value, from_value, json};
@@ -12,7 +12,7 @@ pub(crate) fn schema(kind: &str) -> Value {
     found.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
 }
 
-/// Why the API server refuses a value, if it does.
+/// Returns why the API server would reject a value.
 pub(crate) fn refuses(schema: &Value, value: &Value) -> Option<String> {
     if value.is_null() && schema["nullable"] == true {
         return None;
@@ -62,7 +62,7 @@ fn members(of: &Value) -> impl Iterator<Item = (&String, &Value)> {
     of.as_object().into_iter().flatten()
 }
 
-/// The strings and lists in a schema that may be of any size.
+/// Returns the strings and lists of a schema that are unbounded.
 fn unbounded(schema: &Value, place: &str) -> Vec<String> {
     let any = schema.get("additionalProperties");
     let is_bounded = match schema["type"].as_str().unwrap() {
@@ -80,7 +80,7 @@ fn unbounded(schema: &Value, place: &str) -> Vec<String> {
         all.extend(unbounded(of, &format!("{place}.{name}")));
     }
     if let Some(of) = any {
-        // Names are bounded by a rule, or where they are from.
+        // Names are bounded by a rule, or by their origin.
         if !schema["x-kubernetes-validations"][0]["rule"].is_string()
             && !place.starts_with("spec.parameters")
         {
@@ -91,7 +91,7 @@ fn unbounded(schema: &Value, place: &str) -> Vec<String> {
     all
 }
 
-/// Values that a schema allows, so that each bound and each choice in it is met.
+/// Returns valid values that meet each bound and each choice of a schema.
 fn allowed(schema: &Value) -> Vec<Value> {
     let mut all = match schema["type"].as_str().unwrap() {
         "string" => match schema["enum"].as_array() {
@@ -114,7 +114,7 @@ fn allowed(schema: &Value) -> Vec<Value> {
     all
 }
 
-/// With what is required alone, and beside that each other member as it may be.
+/// Returns an object with required members only, and others with one more member each.
 fn allowed_objects(schema: &Value) -> Vec<Value> {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let mut least = json!({});

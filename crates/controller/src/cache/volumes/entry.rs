@@ -1,10 +1,10 @@
-//! What is known of one volume.
+//! Cache entry of one volume.
 
 use crate::claims::{self, Answer, Published, Reclaim, StorageState, Volume};
 use kube::api::ObjectMeta;
 use std::sync::Arc;
 
-/// Something, and the resource version that it was seen with.
+/// A reduced object with the resource version at which it was seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Versioned<T> {
     pub what: T,
@@ -13,7 +13,7 @@ pub(crate) struct Versioned<T> {
 }
 
 impl<T> Versioned<T> {
-    /// What is needed to write it on the condition that it is as it was seen.
+    /// Returns the metadata for a write that is conditioned on this version.
     pub fn metadata(&self, name: &str) -> ObjectMeta {
         ObjectMeta {
             name: Some(name.to_owned()),
@@ -24,32 +24,32 @@ impl<T> Versioned<T> {
     }
 }
 
-/// What is known of one volume.
+/// Cached state of one volume.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeEntry {
     pub volume: Option<Versioned<Volume>>,
     pub node_volume: Option<Versioned<claims::NodeVolume>>,
-    /// A checksum of the driver and the parameters that were ordered.
+    /// Checksum of the driver and the parameters in the NodeVolume.
     pub ordered: u64,
-    /// Of its claim.
+    /// The claim's namespace.
     pub(super) namespace: Arc<str>,
-    /// The name of the claim that it is named after, unless its volume is another claim's. Of one that has a volume
-    /// and keeps it the name is not remembered, and it is empty.
+    /// The name of the claim after which the volume is named, unless its volume is another claim's. The name is
+    /// dropped, and empty, while the claim simply has the volume.
     pub(super) claim: Option<Box<str>>,
 }
 
 impl VolumeEntry {
-    /// Whether nothing is known.
+    /// Whether the entry is empty.
     pub fn is_empty(&self) -> bool {
         self.volume.is_none() && self.node_volume.is_none()
     }
 
-    /// Whether its volume, if it has one, is for the claim that it is named after.
+    /// Whether the persistent volume, if any, is for the claim after which it is named.
     pub fn is_own(&self) -> bool {
         self.claim.is_some()
     }
 
-    /// Namespace and name of the claim that it is named after, unless that has the volume and keeps it.
+    /// Namespace and name of that claim, unless the name was dropped.
     pub fn claim(&self) -> Option<(String, String)> {
         let name = self.claim.as_deref().filter(|name| !name.is_empty())?;
         Some((self.namespace.to_string(), name.to_owned()))
@@ -75,7 +75,7 @@ impl VolumeEntry {
             && node_volume.problem.is_none()
     }
 
-    /// Nobody asks anything of it any more, and it says `Retain`.
+    /// Whether the volume is released and its reclaim policy is `Retain`.
     pub(super) fn is_kept(&self) -> bool {
         let volume = self.volume.as_ref().map(|seen| &seen.what);
         volume.is_some_and(|volume| {
@@ -84,7 +84,7 @@ impl VolumeEntry {
     }
 }
 
-/// Whether the storage is as it is ordered, as its node has said at any time.
+/// Whether the storage is as requested, by any answer of its node so far.
 pub(crate) fn has_reached(node_volume: &claims::NodeVolume) -> bool {
     match (node_volume.desired, node_volume.answer) {
         (StorageState::Present, Answer::Present(size)) => {

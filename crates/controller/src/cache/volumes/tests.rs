@@ -61,7 +61,7 @@ fn an_answer_that_comes_after_later_news_changes_nothing() {
     assert_eq!(version(&index), "11", "the watch was faster");
     index.volume_written(&version_of("1"), &volume("Released", "a/b"), &ours);
     assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
-    // What is gone is not there again.
+    // A write's result does not bring a deleted object back.
     index.node_volume(&later, Presence::Gone, &ours);
     index.node_volume_written(&version_of("11"), &answer, &ours);
     assert!(index.get("pvc-1").node_volume.is_none());
@@ -126,7 +126,7 @@ fn what_is_not_listed_any_more_is_forgotten_and_told() {
     let still = |uid: &str| HashSet::from([uid.to_owned()]);
     assert!(index.keep_node_volumes(&still("o")).is_empty());
     assert_eq!(index.get("pvc-1").node_volume.unwrap().version, "7");
-    // One of the same name that was made since.
+    // A later object of the same name.
     assert_eq!(index.keep_volumes(&still("another")), ["pvc-1"]);
     assert!(index.get("pvc-1").volume.is_none());
     assert_eq!(&*index.namespace("pvc-1"), "ns");
@@ -219,7 +219,7 @@ fn of_another_driver_or_of_other_parameters_another_storage_is_ordered() {
 fn a_node_that_has_more_than_is_ordered_since_is_not_waited_for() {
     let awaits = |size: u64| {
         let mut ordered = node_volume("Present", size);
-        // What it has, which is 2, it said of a former order.
+        // Its reported size, which is 2, answers an earlier generation.
         ordered.metadata.generation = Some(2);
         index(&volume("Bound", "a/b"), &ordered).awaits_node("pvc-1")
     };

@@ -1,4 +1,4 @@
-//! Reading what decides about a recovery.
+//! Live reads of the state that decides about a recovery.
 
 use super::{
     Recovery,
@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 impl Recovery<'_> {
     pub(super) async fn look(&self) -> Result<Found> {
         let place = format!("claim {}/{}", self.wanted.namespace, self.wanted.name);
-        // Before the claim: of one that was read after it the claim need not be.
+        // Read before the claim: the claim need not belong to a namespace that was read after it.
         let namespace = self.namespace_uid().await?;
         let claim = self.claims.get_opt(&self.wanted.name).await;
         let claim = claim.context("read the claim")?;

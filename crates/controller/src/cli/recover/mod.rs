@@ -1,9 +1,10 @@
-//! `flexvol-controller recover`: takes back a growth that cannot be had.
+//! `flexvol-controller recover`: takes back an expansion that cannot succeed.
 //!
-//! Where Kubernetes lets a request be lowered, that is all. It does so since 1.32 (`RecoverVolumeExpansionFailure`),
-//! but never to what the claim has already. Otherwise the claim is made anew with the size that it has, and gets
-//! its volume back. The persistent volume says Retain meanwhile, so whatever happens its storage stays, and
-//! carries a note of what is to be done, by which a second run finishes what a first one has begun.
+//! If Kubernetes allows a lower request, the request is lowered, and that is all. Kubernetes has allowed it since 1.32
+//! (`RecoverVolumeExpansionFailure`), but never down to the claim's capacity. Otherwise the claim is recreated with its
+//! actual size, and bound to its volume again. Meanwhile the persistent volume's reclaim policy is Retain, so its
+//! storage stays in any case, and the volume has a note of the recovery, by which a second run finishes an interrupted
+//! one.
 
 mod look;
 mod note;
@@ -29,28 +30,27 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What a person asks for.
+/// Options of the command.
 #[derive(Clone, Debug)]
 pub struct RecoverOptions {
-    /// Of the claim.
+    /// The claim's namespace.
     pub namespace: String,
-    /// Of the claim.
+    /// The claim's name.
     pub name: String,
-    /// What it shall ask for; otherwise what it has.
+    /// The size to request, or else the actual size.
     pub size: Option<Bytes>,
-    /// The UID of the namespace that shall have the data, though a former run had to do with another one of its name.
+    /// UID of the namespace that shall have the data, although an earlier run noted another namespace of its name.
     pub namespace_uid: Option<String>,
-    /// Only say what would be done.
+    /// Whether only to print what would be done.
     pub dry_run: bool,
-    /// How long others may take for each part of theirs.
+    /// Timeout for each action of another component.
     pub patience: Duration,
 }
 
-/// Takes the growth of a claim back, and says each thing that it does.
+/// Takes back a claim's expansion, and reports each step.
 ///
 /// # Errors
-/// When there is nothing to take back, when something speaks against it, and when the API server does not do
-/// what is asked. It may be repeated then.
+/// When there is no expansion, when a precondition fails, and when a request fails. It may be repeated then.
 pub async fn recover(
     client: &Client,
     wanted: &RecoverOptions,
@@ -73,7 +73,7 @@ pub async fn recover(
     }
 }
 
-/// How to finish what has begun for a claim of the volume, or why nobody can.
+/// Returns how to finish an interrupted recovery of the volume's claim, or why that is impossible.
 pub(crate) fn to_finish(volume: &PersistentVolume) -> Option<String> {
     let note = match Note::of(volume) {
         Ok(note) => note?,
@@ -94,7 +94,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// The volume of a claim that a former run has deleted, and its note.
+    /// Finds the volume, with its note, of a claim that an earlier run has deleted.
     async fn left(&self) -> Result<Option<(String, Note)>> {
         let RecoverOptions {
             namespace, name, ..
@@ -109,7 +109,7 @@ impl Recovery<'_> {
                 found.push(Ok((volume.name_any(), note)));
             }
             Err(error) if note::is_for(volume, place) => found.push(Err(error)),
-            // Somebody else's, which speaks against nothing here.
+            // Notes about other claims are irrelevant.
             Ok(_) | Err(_) => {}
         });
         listed.await.context("list the persistent volumes")?;
@@ -127,7 +127,7 @@ impl Recovery<'_> {
             if let Some(other) = of.filter(|of| !of.is_empty() && *of != volume) {
                 bail!("{}", note::either(&volume, other));
             }
-            // One that is there yet may have changed since.
+            // The former claim still exists, and may have changed since.
             let is_there = uid(&claim.metadata) == note.former();
             if is_there && claim.metadata.deletion_timestamp.is_none() {
                 return Ok(None);
@@ -140,12 +140,12 @@ impl Recovery<'_> {
         Ok(Some((volume, note)))
     }
 
-    /// Lowers the request, or notes what is to be done instead.
+    /// Lowers the request, or writes a note for the recreation.
     async fn begin(&self) -> Result<Option<(String, Note)>> {
         let begun = Instant::now();
         loop {
             match self.try_to_begin().await {
-                // Others write into a claim that does not grow.
+                // Other writers may change a claim that does not grow.
                 Err(error) if is_conflict(&error) && begun.elapsed() < self.wanted.patience => {
                     sleep(LOOK).await;
                 }
@@ -195,17 +195,17 @@ impl Recovery<'_> {
         Ok(Some((volume, note)))
     }
 
-    /// Lowers the request, or returns why Kubernetes does not let it.
+    /// Lowers the request, or returns why Kubernetes rejects it.
     async fn lower(&self, version: Option<&str>, to: Bytes) -> Result<Option<String>> {
         match self.request(version, to, self.wanted.dry_run).await {
             Ok(()) => Ok(None),
-            // What policies and rights forbid is not to be had in another way.
+            // Rejections by policies or permissions must not be bypassed by a recreation.
             Err(kube::Error::Api(status)) if is_about_size(&status) => Ok(Some(status.message)),
             Err(error) => Err(error).context("lower the request"),
         }
     }
 
-    /// Asks for another size, if the claim is of this version.
+    /// Requests another size, if the claim has this version.
     async fn request(&self, version: Option<&str>, size: Bytes, dry_run: bool) -> kube::Result<()> {
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": version},
@@ -219,8 +219,8 @@ impl Recovery<'_> {
         patched.await.map(drop)
     }
 
-    /// Whether the claim could be made anew: that of this name is in the way yet, and counts in quotas, but is
-    /// found after all else was judged.
+    /// Checks by a dry run whether the claim could be recreated. The existing claim conflicts and counts in quotas, but
+    /// Kubernetes checks both after everything else.
     async fn can_be_made(&self, note: &Note) -> Result<()> {
         let parameters = PostParams {
             dry_run: true,
@@ -275,7 +275,7 @@ impl Recovery<'_> {
         self.act(&next, note, &now).await
     }
 
-    /// Says something that is done. Whoever listened may have gone: that is no reason to stop half-way.
+    /// Reports a finished step. A failed write is ignored: it is no reason to stop half-way.
     fn tell(&self, what: &str) {
         let _ = (self.say)(what);
     }
@@ -287,7 +287,7 @@ impl Recovery<'_> {
             Move::Wait(_) => return Ok(Turn::Others(next.to_string())),
             Move::Keep => {
                 self.write(volume, note.to_keep()?).await?;
-                // Whoever undoes it will not do so for ever.
+                // Counts as waiting, so that repeated resets by another writer reach the timeout.
                 return Ok(Turn::Others(next.to_string()));
             }
             Move::Delete(former) => {
@@ -308,7 +308,7 @@ impl Recovery<'_> {
                 made.map(drop).context("make the claim anew")?;
             }
             Move::Raise(claim) => match self.request(Some(claim), note.size(), false).await {
-                // Its storage has it, and its file system has not: that harms nobody.
+                // The storage has the size and the file system has not, which is harmless.
                 Err(kube::Error::Api(status)) if status.code == 422 => {
                     self.write(volume, note.to_give_back()).await?;
                     self.tell(&format!(
@@ -330,7 +330,7 @@ impl Recovery<'_> {
         Ok(Turn::Done)
     }
 
-    /// Writes into a persistent volume, if it is as it was read.
+    /// Patches a persistent volume, if it is unchanged since it was read.
     async fn write(&self, volume: &PersistentVolume, mut patch: Value) -> Result<()> {
         patch["metadata"]["resourceVersion"] = json!(volume.metadata.resource_version);
         let written = apply::patched(&self.volumes, &volume.name_any(), &patch).await;
@@ -338,16 +338,16 @@ impl Recovery<'_> {
     }
 }
 
-/// Whether Kubernetes itself forbids the size (`ValidatePersistentVolumeClaimUpdate` in
-/// `pkg/apis/core/validation`), not somebody's policy, which says Invalid too.
+/// Whether Kubernetes itself rejects the size (`ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation`),
+/// and not an admission policy, which responds Invalid too.
 fn is_about_size(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut fields = causes.map(|cause| cause.field.as_str());
     status.code == 422 && fields.any(|field| field == "spec.resources.requests.storage")
 }
 
-/// What is to be said of a note that a former run has left beside a claim that stays. It is a person who takes
-/// it away: no run can know that another one does not delete the claim in the same moment.
+/// Returns a hint about an earlier run's note on a claim that stays. An administrator has to remove the note, because a
+/// run cannot know whether another one is about to delete the claim.
 fn left_by(found: &Found, former: Option<&Note>) -> String {
     let Some(note) = former.filter(|_| found.claim.metadata.deletion_timestamp.is_none()) else {
         return String::new();

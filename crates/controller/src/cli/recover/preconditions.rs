@@ -1,4 +1,4 @@
-//! What speaks against taking a growth back.
+//! Preconditions of a recovery.
 
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::GROW},
@@ -19,28 +19,28 @@ use k8s_openapi::api::{
 };
 use kube::ResourceExt;
 
-/// What is there.
+/// State of the claim and its objects.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The UID of the claim's namespace.
+    /// UID of the claim's namespace.
     pub namespace: String,
     pub claim: PersistentVolumeClaim,
-    /// The one that the claim names.
+    /// The volume that the claim names.
     pub volume: PersistentVolume,
     pub node_volume: Option<NodeVolume>,
     pub users: Users,
 }
 
-/// Who has to do with the claim.
+/// Users of the claim.
 #[derive(Debug, Default)]
 pub(super) struct Users {
-    /// The pods that name it.
+    /// Pods that name it.
     pub pods: Vec<String>,
-    /// The sets whose claim it is, by its name.
+    /// Stateful sets to which it belongs by its name.
     pub sets: Vec<Owner>,
 }
 
-/// A set, and which of its claims it is.
+/// A stateful set, with the template and the ordinal of the claim.
 #[derive(Debug)]
 pub(super) struct Owner {
     set: StatefulSet,
@@ -48,20 +48,20 @@ pub(super) struct Owner {
     ordinal: i64,
 }
 
-/// What becomes of the claim.
+/// Plan of a recovery.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// What it asks for.
+    /// The requested size.
     pub asked: Bytes,
-    /// What its storage has.
+    /// The actual size of the storage.
     pub has: Bytes,
-    /// What its file system has for certain, with which it is made anew.
+    /// The certain size of the file system, with which the claim is recreated.
     pub base: Bytes,
-    /// What it shall ask for.
+    /// The size to request.
     pub to: Bytes,
 }
 
-/// What is to be done for a claim, to have it ask for `size`, or else for what it has; or why nothing is.
+/// Plans to lower a claim's request to `size`, or else to its actual size. Returns an error if that is impossible.
 pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     let Found { claim, volume, .. } = found;
     let name = volume.name_any();
@@ -87,13 +87,13 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
         .as_ref()
         .map(|node_volume| node_volume_of(node_volume, &any));
     let measured = node_volume.and_then(|node_volume| match node_volume.answer {
-        // What a node says that nothing explains tells nothing.
+        // An implausible size is ignored.
         Answer::Present(said) => said.filter(|said| {
             believed(*said, node_volume.size, node_volume.max_requested_size) == *said
         }),
         _ => None,
     });
-    // What the claim says was had once, and nothing becomes smaller.
+    // The capacity in the claim's status was actual once, and storage never shrinks.
     let has = measured.unwrap_or(base).max(base);
     if asked <= has {
         return Err(format!(
@@ -120,7 +120,7 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     })
 }
 
-/// A set whose annotation asks for more would ask for it again at once.
+/// Fails if a set's annotation requests more, because the controller would request it again at once.
 fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
     for Owner {
         set, template: of, ..
@@ -140,8 +140,8 @@ fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the claim can be made anew: a claim that a pod uses does not go, and one that a set misses is made
-/// by the set.
+/// Fails if the claim cannot be recreated: a claim in use by a pod cannot be deleted, and a set would recreate a
+/// missing claim itself.
 pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
     let makes = |owner: &&Owner| wanted_ordinals(&owner.set).contains(&owner.ordinal);
     if let Some(Owner { set, ordinal, .. }) = users.sets.iter().find(makes) {
@@ -177,14 +177,14 @@ fn deletes_claims(set: &StatefulSet) -> bool {
     said.flatten().any(|said| said == "Delete")
 }
 
-/// Whether a pod names a claim. Kubernetes lets none go that a pod names, though it has ended
+/// Whether a pod names a claim. Kubernetes deletes no claim that a pod names, even if the pod has ended
 /// (`podUsesPVC` in `pkg/controller/volume/pvcprotection`).
 pub(super) fn names(pod: &Pod, claim: &str) -> bool {
     claims_of(pod).iter().any(|name| name == claim)
 }
 
 impl Owner {
-    /// Of a claim of this name, if it is that of one of the set's.
+    /// Finds the set's template and ordinal for a claim of this name.
     pub(super) fn of(set: &StatefulSet, claim: &str) -> Option<Self> {
         let ordinal = claim.rsplit_once('-')?.1.parse().ok()?;
         let mut names = templates(set).into_iter();

@@ -1,4 +1,4 @@
-//! What claims say that no NodeVolume knows: of those that have none yet, and of what is asked beyond it.
+//! State from claims that no NodeVolume has: claims without a NodeVolume, and requests beyond it.
 
 use super::{GROWING, Row, SETTLED};
 use crate::{
@@ -22,15 +22,15 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A condition of a claim: kubelet could not grow the file system. Kubernetes has the name since 1.31.
+/// Condition of a claim: kubelet could not grow the file system. Kubernetes has used this name since 1.31.
 const NODE_FAILED: &str = "NodeResizeError";
 
-/// The claims that wait, by the names of their volumes.
+/// Waiting claims, by the names of their volumes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Those that ask for more than they have.
+    /// Claims that request more than they have.
     growing: HashMap<String, Expanding>,
-    /// Those that have no volume.
+    /// Claims without a volume.
     pending: BTreeMap<String, Pending>,
 }
 
@@ -44,14 +44,14 @@ struct Expanding {
 #[derive(Debug)]
 struct Pending {
     row: Row,
-    /// We make its volume, as far as it was found out.
+    /// Whether the volume is ours to make, as far as is known.
     ours: bool,
-    /// Whether `why` in the row is a warning, and when it was said.
+    /// Whether `why` in the row is a warning, and its time.
     said: (bool, Option<Timestamp>),
 }
 
 impl Claims {
-    /// Asks for claims, and for events if any has no volume.
+    /// Lists claims, and their events if any claim has no volume.
     pub(super) async fn list(client: &Client, nodes: &[StorageNode]) -> Result<Self> {
         let known = ServedByAgents::of(nodes);
         let mut all = Claims::default();
@@ -63,7 +63,7 @@ impl Claims {
             let events: Api<Event> = Api::all(client.clone());
             let pages = pages.fields("involvedObject.kind=PersistentVolumeClaim");
             match paginate::each(&events, pages, |event| all.hear(event)).await {
-                // Whoever may not read events sees what waits, and not why.
+                // Without permission to read events, the reasons are missing.
                 Err(kube::Error::Api(status)) if status.code == 403 => {}
                 listed => listed.context("list the claims' events")?,
             }
@@ -100,8 +100,7 @@ impl Claims {
         }
     }
 
-    /// Keeps the last of what was said of a claim, or the last warning, if there is any: Kubernetes says
-    /// again and again that it waits.
+    /// Keeps the last warning about a claim, or else the last event: Kubernetes repeats that it waits.
     fn hear(&mut self, event: &Event) {
         let uid = event.involved_object.uid.as_deref().unwrap_or_default();
         let Some(pending) = self.pending.get_mut(&volume_name(uid)) else {
@@ -118,7 +117,7 @@ impl Claims {
         }
     }
 
-    /// Puts right what a NodeVolume says of its volume; a claim with a NodeVolume is not listed again.
+    /// Corrects a NodeVolume's row, and drops the claim's own row.
     pub(super) fn correct(&mut self, row: &mut Row) {
         if let Some(pending) = self.pending.remove(&row.volume)
             && row.why.is_empty()
@@ -135,7 +134,7 @@ impl Claims {
         }
     }
 
-    /// Those that no NodeVolume was found for.
+    /// Rows of claims without a NodeVolume.
     pub(super) fn without_node_volume(self) -> impl Iterator<Item = Row> {
         self.pending.into_values().map(|pending| pending.row)
     }
@@ -176,9 +175,8 @@ fn expansion_waits_for(claim: &PersistentVolumeClaim) -> String {
     }
 }
 
-/// What the nodes' agents look after. Which other names provisioners have, the controller alone knows; but
-/// of their classes the agents say how much room there is. Where no node has a driver, what the controller
-/// says of a claim tells that it is ours.
+/// What the nodes' agents serve. Only the controller knows the provisioners' second names, but the agents report the
+/// capacities of their classes. If no node has a driver, the controller's events show that a claim is ours.
 struct ServedByAgents<'a> {
     drivers: BTreeSet<&'a str>,
     classes: BTreeSet<&'a str>,

@@ -1,4 +1,4 @@
-//! `flexvol-controller status`: the volumes and claims that wait for something, and what for.
+//! `flexvol-controller status`: volumes and claims that wait, and for what.
 
 mod claims;
 
@@ -19,10 +19,10 @@ use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::collections::{HashMap, HashSet};
 
-/// The table of all volumes that wait, or of all.
+/// Returns the table of all volumes, or of those that wait.
 ///
 /// # Errors
-/// When the API server does not list what is needed.
+/// When a list fails.
 pub async fn table(client: &Client, all: bool) -> Result<String> {
     let nodes: Api<StorageNode> = Api::all(client.clone());
     let nodes = nodes
@@ -57,7 +57,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         }
     });
     listed.await.context("list the NodeVolumes")?;
-    // It was made after the volumes were listed, or somebody has taken its label, or it is gone.
+    // The volume was created after the list, or has lost its label, or is gone.
     let of_name: Api<PersistentVolume> = Api::all(client.clone());
     for mut row in doubtful {
         let volume = of_name.get_opt(&row.volume).await;
@@ -73,14 +73,14 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     Ok(format(&rows, settled))
 }
 
-/// What volumes say that their NodeVolumes do not know.
+/// State from persistent volumes that NodeVolumes lack.
 #[derive(Debug, Default)]
 struct Volumes {
-    /// The names of all.
+    /// The names of all volumes.
     there: HashSet<String>,
-    /// The claims of those that outlived the ones they were made for.
+    /// The current claims of volumes that outlived their original claims.
     handed_on: HashMap<String, String>,
-    /// How to finish what has begun to take a growth back, and may have stopped early.
+    /// How to finish recoveries that may have been interrupted.
     recovering: HashMap<String, String>,
 }
 
@@ -131,7 +131,7 @@ struct Row {
 }
 
 impl Row {
-    /// Its storage is there and may hold data, and its persistent volume is gone.
+    /// Marks a volume whose storage may hold data, and whose persistent volume is gone.
     fn lacks_volume(&mut self) {
         self.state = "without a volume";
         "the persistent volume was removed by force: the storage stays until its NodeVolume says state: Absent"
@@ -139,8 +139,7 @@ impl Row {
     }
 }
 
-/// When the node's agent was last heard of is by its own clock: one that differs much from ours makes this
-/// wrong, and shows in it.
+/// Builds a NodeVolume's row. The heartbeat's age depends on the node's clock, and a wrong clock shows in the message.
 fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Row {
     let status = node_volume.status.clone().unwrap_or_default();
     let claim = &node_volume.spec.claim;
@@ -178,7 +177,7 @@ fn state(node_volume: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
 fn format(rows: &[Row], settled: usize) -> String {
     let head = ["CLAIM", "VOLUME", "NODE", "STATE", "ASKED", "HAS", "WHY"];
     let mut lines = vec![head.map(str::to_owned)];
-    // What drivers say is strangers' text: one line of it, and nothing that a terminal obeys.
+    // Drivers' messages are untrusted: control characters are replaced, which also joins lines.
     let shown = |cell: &str| cell.replace(char::is_control, " ");
     lines.extend(rows.iter().map(|row| {
         let Row {
@@ -345,7 +344,7 @@ mod tests {
             server.store().create(&key, node_volume.unwrap()).unwrap();
             server.store().merge_status(&key, &full).unwrap();
         }
-        // Somebody has taken its labels.
+        // The volume has lost its labels.
         let volume = json!({"metadata": {"name": "pvc-2"}, "spec": {"capacity": {}}});
         let key = Key::new("PersistentVolume", "", "pvc-2");
         server.store().create(&key, volume).unwrap();

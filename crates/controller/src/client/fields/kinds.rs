@@ -1,4 +1,4 @@
-//! The kinds, and who can write how much into which fields of them.
+//! Rules of each kind. They depend on who may write into its fields, and how much.
 
 use super::Kind;
 use crate::{
@@ -11,17 +11,17 @@ use crate::{
 
 const WORD: Keep = Keep::WORD;
 const WORDS: Keep = Keep::Each(&WORD);
-/// That it is there.
+/// Only the presence of a value.
 const PRESENCE: Keep = Keep::Members(&[]);
-/// Of a message that an agent wrote, however it is escaped.
+/// A message by an agent, with any escapes.
 const MESSAGE: Keep = Keep::Text(6 << 10);
 
-/// No object that etcd takes is larger.
+/// Limit of trusted objects. No object in etcd is larger.
 const ANY: usize = 2 << 20;
-/// What nobody makes large by intent.
+/// Typical size of objects that only trusted users write.
 const USUAL: usize = 8 << 10;
 
-/// What an object or a line of a watch says of itself, or what the API server says instead of an object.
+/// Members of any object, of watch events, and of a `Status` in place of an object.
 macro_rules! object {
     ($($name:literal: $keep:expr),* $(,)?) => {
         Keep::Members(&[
@@ -38,7 +38,7 @@ macro_rules! object {
 macro_rules! metadata {
     ($($name:literal: $keep:expr),* $(,)?) => {
         Keep::Members(&[
-            // Which object it is, and whether it goes, is known of any, however large.
+            // Identity and deletion are known of any object, however large.
             ("name", Keep::Sure), ("namespace", Keep::Sure), ("uid", Keep::Sure),
             ("resourceVersion", Keep::Sure), ("deletionTimestamp", Keep::Sure),
             ("generation", WORD), ("creationTimestamp", WORD),
@@ -47,8 +47,7 @@ macro_rules! metadata {
     };
 }
 
-/// `one` of one that is asked for by its name, and `each` of those in lists and watches, which are `most` bytes
-/// of each.
+/// Rules of a kind: `one` for a single object, `each` for objects of lists and watches, of at most `most` bytes.
 macro_rules! kind {
     ($group:expr, $plural:expr, one: $one:expr, each: $most:expr, $each:expr) => {
         Kind {
@@ -63,7 +62,7 @@ macro_rules! kind {
                     "metadata",
                     Keep::Members(&[
                         ("resourceVersion", WORD),
-                        // With the name of the last one in it.
+                        // Contains the name of the last object.
                         ("continue", Keep::Text(4096)),
                         ("remainingItemCount", WORD),
                     ]),
@@ -75,7 +74,7 @@ macro_rules! kind {
     };
 }
 
-/// What few people may write, and only what serves this program.
+/// Rules of a kind that only few, trusted users may write.
 macro_rules! trusted {
     ($group:expr, $plural:expr, $most:expr) => {
         Kind {
@@ -122,8 +121,8 @@ const CLAIM: Keep = object!(
     ]),
 );
 
-/// One that is read to be changed: of its finalizers and conditions all are written back, so one that is cut is not
-/// changed.
+/// A claim that is read to be changed. All of its finalizers and conditions are written back, so a truncated claim is
+/// never changed.
 const ONE_CLAIM: Keep = object!(
     "metadata": metadata!("annotations": CLAIM_ANNOTATIONS, "finalizers": WORDS),
     "spec": Keep::Members(&[
@@ -144,14 +143,14 @@ const ONE_CLAIM: Keep = object!(
         ("allocatedResourceStatuses", STORAGE),
         ("conditions", Keep::Members(&[
             ("type", WORD), ("status", WORD), ("reason", WORD),
-            // Whole or not at all.
+            // The whole message or an error.
             ("message", Keep::Text(ANY)),
             ("lastProbeTime", WORD), ("lastTransitionTime", WORD),
         ])),
     ]),
 );
 
-/// Everything else is read of the one that asks for something.
+/// A stateful set in a list or watch. All other fields are read only of sets that request something.
 const SET: Keep = object!(
     "metadata": metadata!("annotations": Keep::Begins(GROW, &Keep::Text(64))),
     "status": PRESENCE,
@@ -225,14 +224,14 @@ const NODE: Keep = object!(
     "status": NODE_STATUS,
 );
 
-/// A class may ask for any of its labels, of which a kubelet may write as many as it likes (`NodeRestriction`).
+/// A class may select any node label, and a kubelet may write any number of them (`NodeRestriction`).
 const ONE_NODE: Keep = object!(
     "metadata": metadata!("labels": WORDS),
     "spec": NODE_SPEC,
     "status": NODE_STATUS,
 );
 
-/// Its options are a node's words.
+/// A persistent volume, without its options, whose content comes from a node.
 const VOLUME: Keep = object!(
     "metadata": metadata!(
         "annotations": Keep::Members(&[(PROVISIONED_BY, WORD), (NODE_ANNOTATION, WORD)]),
@@ -280,7 +279,7 @@ const ONE_NODE_VOLUME: Keep = object!(
     ]),
 );
 
-/// A class that is cut off is one of which nothing is known, and a node that says no time is silent.
+/// Truncated capacities count as unknown, and a node without a heartbeat time counts as silent.
 const STORAGE_NODE: Keep = object!(
     "metadata": metadata!(),
     "status": Keep::Members(&[
@@ -319,7 +318,7 @@ pub(super) static KINDS: [Kind; 14] = [
         "storage.k8s.io", "csistoragecapacities",
         one: Keep::Within(8 << 10, &ROOM), each: 8 << 10, ROOM
     ),
-    // `count` of one that was said before.
+    // `count` is needed of an event that occurs again.
     kind!(
         "", "events",
         one: Keep::Within(16 << 10, &object!("metadata": metadata!(), "count": WORD)),

@@ -1,6 +1,5 @@
-//! What is needed of each kind of object that is read, and how much of one: nobody's objects cost more memory
-//! than that, whatever is written into them. Of a kind that is not named only names are read: whoever reads
-//! another one has to say what of it.
+//! Needed fields and size limits of each kind of object that is read, so that the content of an object cannot exhaust
+//! memory. Only names are read of a kind that is not listed: a new kind has to be added here.
 
 mod kinds;
 #[cfg(test)]
@@ -10,22 +9,22 @@ use crate::client::prune::Keep;
 use kinds::{KINDS, UNKNOWN};
 use kube::Resource;
 
-/// What of a kind is read.
+/// Rules of one kind.
 struct Kind {
     group: &'static str,
     plural: &'static str,
-    /// How many bytes of each object in a list.
+    /// Maximum number of bytes of each object in a list.
     most: usize,
     one: Keep,
     list: Keep,
     watch: Keep,
 }
 
-/// How many bytes of the objects of a page are read, and never more objects than `watcher` asks for by itself.
+/// Maximum number of bytes of a page, and of its objects: not more than `watcher` requests by default.
 const PAGE_BYTES: usize = 4 << 20;
 const MOST_OF_PAGE: usize = 500;
 
-/// In which way objects are asked for.
+/// The way in which objects are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     One,
@@ -39,7 +38,7 @@ fn kind(group: &str, plural: &str) -> &'static Kind {
     kind.unwrap_or(&UNKNOWN)
 }
 
-/// What is needed of an answer about objects of a kind.
+/// Returns the rule for responses about a kind.
 pub(crate) fn needed(group: &str, plural: &str, asks: Asks) -> &'static Keep {
     let kind = kind(group, plural);
     match asks {
@@ -49,12 +48,12 @@ pub(crate) fn needed(group: &str, plural: &str, asks: Asks) -> &'static Keep {
     }
 }
 
-/// What is needed of an answer about something that has no kind.
+/// Returns the rule for responses without a known kind.
 pub(crate) fn unknown() -> &'static Keep {
     &UNKNOWN.one
 }
 
-/// How many objects of a kind are asked for at a time.
+/// Returns the page size of a kind.
 pub(crate) fn page<K: Resource<DynamicType = ()>>() -> u32 {
     let kind = kind(&K::group(&()), &K::plural(&()));
     let count = (PAGE_BYTES / kind.most).clamp(1, MOST_OF_PAGE);

@@ -1,4 +1,4 @@
-//! Readers of what is kept of objects, and how little that is of large ones.
+//! Tests that parsers find all fields that they need, and that little is kept of large objects.
 
 use super::*;
 use crate::{
@@ -143,7 +143,7 @@ fn of_what_is_too_large_it_is_read_that_it_is() {
     assert_eq!((claims_of(&usual).len(), usual.cut), (100, false));
     let large = pod(300);
     assert!(large.cut && large.metadata.name.as_deref() == Some("db-0"));
-    // By their number alone.
+    // Too many, although they are small.
     let owners = vec![json!({"uid": "u"}); 257];
     let owned = json!({"metadata": {"name": "db-0", "ownerReferences": owners}});
     assert!(listed::<Pod>("", "pods", &owned).cut);
@@ -212,7 +212,7 @@ fn of_a_node_as_much_is_read_as_its_schema_lets_it_say() {
     assert_eq!(read.status, whole.status);
 }
 
-/// An object with long lists in every place where a kind has some.
+/// An object with long lists in all places where its kind has lists.
 fn large(plural: &str) -> Value {
     let names: Vec<_> = (0..3000).map(|n| format!("flexvol.dev/{n}")).collect();
     let all: serde_json::Map<_, _> = (0..3000)

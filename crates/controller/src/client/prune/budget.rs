@@ -1,16 +1,16 @@
-//! How many bytes of an object are kept.
+//! Byte budgets of objects.
 
 use super::{Keep, Prune, TooLarge};
 
-/// How much of an object may be kept.
+/// The budget of one object.
 pub(super) struct Budget {
     pub most: usize,
     left: usize,
-    /// How many others are open around it.
+    /// Number of enclosing open values.
     depth: usize,
-    /// None of it is of use without the rest.
+    /// Whether a truncated object is an error.
     whole: bool,
-    /// Something was dropped.
+    /// Whether something was dropped.
     cut: bool,
 }
 
@@ -31,7 +31,7 @@ impl Prune {
         Some(keep)
     }
 
-    /// Whether so many bytes more may be kept.
+    /// Takes bytes from the budget. Returns whether they may be kept.
     pub(super) fn pay(&mut self, bytes: usize) -> bool {
         match &mut self.budget {
             None => true,
@@ -46,7 +46,7 @@ impl Prune {
         }
     }
 
-    /// Something that should be kept is dropped.
+    /// Records that a needed value is dropped.
     pub(super) fn cut(&mut self) {
         if let Some(budget) = &mut self.budget {
             budget.cut = true;
@@ -56,7 +56,7 @@ impl Prune {
         }
     }
 
-    /// A value has ended. Says whether something of it was dropped, if it has a budget of its own.
+    /// Ends a value. Returns whether a part of it was dropped, if it has a budget of its own.
     pub(super) fn ended(&mut self) -> bool {
         let depth = self.open.len();
         let own = self.budget.take_if(|budget| budget.depth == depth);

@@ -1,50 +1,50 @@
-//! What of a value is kept.
+//! Rules of the pruner.
 
-/// What of a value is kept.
+/// Rule that says which parts of a value are kept.
 #[derive(Debug)]
 pub(crate) enum Keep {
-    /// All of it, as it is.
+    /// The whole value, unchanged.
     All,
-    /// All members of an object but these.
+    /// All members of an object except these.
     But(&'static [&'static str]),
-    /// A word of at most so many bytes as it is written, or a number.
+    /// A string of at most this many bytes as written, or a number.
     Text(usize),
-    /// A word that is kept however much else there is of an object, which has but few of them.
+    /// A string that is kept regardless of the budget. An object has only few of them.
     Sure,
-    /// These members of an object, or of each object of an array. A word or a number is kept.
+    /// These members of an object, or of each object in an array. Strings and numbers are kept.
     Members(&'static [(&'static str, Keep)]),
-    /// So of the members of an object whose names begin so.
+    /// The members of an object whose names have this prefix, each by the rule.
     Begins(&'static str, &'static Keep),
-    /// These words of an array, also however much else there is.
+    /// These strings of an array, regardless of the budget.
     Words(&'static [&'static str]),
-    /// So of each element of an array, or of each member of an object, however many there are.
+    /// Each element of an array, or each member of an object, by the rule, without a limit on their number.
     Each(&'static Keep),
-    /// At most so many bytes of it. What is beyond is dropped, and an object says so by [`CUT`].
+    /// At most this many bytes of the value. The rest is dropped, and an object gets the mark [`CUT`].
     Within(usize, &'static Keep),
-    /// The same, and if there is more, none of it: nothing that is read could do without.
+    /// Like `Within`, but a value that exceeds the limit is an error, because a part of it is useless.
     Whole(usize, &'static Keep),
 }
 
 impl Keep {
-    /// A word or a number.
+    /// A string of ordinary length, or a number.
     pub const WORD: Keep = Keep::Text(MAX_LENGTH);
 }
 
-/// No word that this program understands is longer, unless it says so. Of longer ones [`OVERLONG`] is kept:
-/// that there is one, which is like no other.
+/// Maximum length of a string, unless its rule says otherwise: no known value is longer. A longer string is replaced by
+/// [`OVERLONG`], which shows its presence and equals no valid value.
 pub(super) const MAX_LENGTH: usize = 1024;
 pub(super) const OVERLONG: &[u8] = b"?";
 
-/// Nothing of which we know has more elements.
+/// Maximum number of elements. No known value has more.
 pub(super) const MOST: usize = 256;
 
-/// The member, which no object of Kubernetes has, by which one says that not all of it was read.
+/// The member that marks a truncated object. No Kubernetes object has it.
 pub(super) const CUT: &[u8] = b"\"cut\":true";
 
-/// No number is longer.
+/// Maximum length of a number.
 pub(super) const DIGITS: usize = 64;
 
-/// There was more of an object than this.
+/// The error for an object that exceeds this limit in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge(pub usize);
 

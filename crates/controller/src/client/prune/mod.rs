@@ -1,9 +1,8 @@
-//! Reading of an answer only what is needed, while it arrives: who may write a claim may write a mebibyte
-//! of labels into it, and hundreds of objects come in one answer.
+//! Streaming pruner of JSON responses: keeps only needed fields. The author of a claim can write a mebibyte of labels
+//! into it, and one response contains hundreds of objects.
 //!
-//! JSON goes through byte by byte, so what is dropped is never in memory, not even one object of it. What
-//! is no JSON comes out as no JSON. An object costs no more bytes than its kind may: there are as many of
-//! them in a page as that allows.
+//! JSON is processed byte by byte, so dropped data is never in memory, not even for a single object. Invalid JSON stays
+//! invalid. An object costs at most its kind's limit in bytes, and that limit determines the page size.
 
 mod budget;
 mod keep;
@@ -15,13 +14,13 @@ pub(crate) use keep::{Keep, TooLarge};
 use budget::Budget;
 use keep::{CUT, DIGITS, MAX_LENGTH, MOST, OVERLONG, begins};
 
-/// An object or an array that has begun.
+/// An open object or array.
 struct Open {
     object: bool,
     keep: &'static Keep,
-    /// How many of its elements were kept.
+    /// Number of its elements that were kept.
     kept: usize,
-    /// A name comes next.
+    /// Whether a member's name comes next.
     name: bool,
 }
 
@@ -34,12 +33,12 @@ enum State {
     Text {
         escaped: bool,
         most: usize,
-        /// It is kept whatever else is.
+        /// Whether it is kept regardless of the budget.
         sure: bool,
     },
     /// A number, or `true`.
     Bare,
-    /// A value that is kept as it is, or dropped.
+    /// A value that is kept unchanged, or dropped.
     Whole {
         kept: bool,
         depth: usize,
@@ -48,12 +47,12 @@ enum State {
     },
 }
 
-/// What is between two parts of an answer.
+/// State of the pruner between two chunks of a response.
 pub(crate) struct Prune {
     root: &'static Keep,
     open: Vec<Open>,
     state: State,
-    /// Of the member that is read, as it is written.
+    /// Name of the current member, as written.
     name: Vec<u8>,
     text: Vec<u8>,
     budget: Option<Budget>,
@@ -61,7 +60,7 @@ pub(crate) struct Prune {
 }
 
 impl Prune {
-    /// Of values, of which several may follow each other.
+    /// Creates a pruner of one or several consecutive values.
     pub fn new(root: &'static Keep) -> Self {
         Prune {
             root,
@@ -74,10 +73,10 @@ impl Prune {
         }
     }
 
-    /// What is kept of the next part.
+    /// Prunes the next chunk.
     ///
     /// # Errors
-    /// When there is more of an object than may be kept, and it is of no use without all.
+    /// When an object exceeds its limit and is useless if it is cut.
     pub fn next(&mut self, part: &[u8]) -> Result<Vec<u8>, TooLarge> {
         let (mut rest, mut out) = (part, Vec::new());
         while let Some(&byte) = rest.first() {
@@ -98,7 +97,7 @@ impl Prune {
 
     fn between(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
         match (byte, self.open.last_mut()) {
-            // Lines are what tells one value from the next.
+            // Newlines separate values.
             (_, None) if byte.is_ascii_whitespace() => out.push(byte),
             (b',', Some(open)) => open.name = open.object,
             (b':', Some(open)) => open.name = false,
@@ -123,7 +122,7 @@ impl Prune {
         1
     }
 
-    /// A value begins, and says how much of it was taken.
+    /// Begins a value. Returns the number of bytes that were consumed.
     fn begin(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
         if ends_bare(byte) {
             out.push(byte);
@@ -187,7 +186,7 @@ impl Prune {
         };
     }
 
-    /// What is kept of the value that begins.
+    /// Returns the rule for the value that begins.
     fn chosen(&mut self) -> Option<&'static Keep> {
         let Some(open) = self.open.last() else {
             return Some(self.root);
@@ -209,7 +208,7 @@ impl Prune {
             }
             Keep::Words(_) | Keep::Text(_) | Keep::Sure if open.object => (None, true),
             Keep::Each(keep) => (Some(*keep), !open.object || named),
-            // There is none that is open.
+            // Such a rule is never on the stack.
             Keep::Within(_, keep) | Keep::Whole(_, keep) => (Some(*keep), true),
             Keep::Text(_)
             | Keep::Sure
@@ -225,7 +224,7 @@ impl Prune {
         keep
     }
 
-    /// How much stands before a value that is kept.
+    /// Length of the separator and the name before a kept value.
     fn lead_length(&self) -> usize {
         match self.open.last() {
             Some(open) if open.object => self.name.len() + 4,
@@ -234,7 +233,7 @@ impl Prune {
         }
     }
 
-    /// What stands before a value that is kept.
+    /// Writes the separator and the name before a kept value.
     fn lead(&mut self, out: &mut Vec<u8>) {
         let Some(open) = self.open.last_mut() else {
             return;
@@ -254,7 +253,7 @@ impl Prune {
         if byte == b'"' && !escaped {
             self.state = State::Between;
         } else {
-            // A longer one is none that is looked for.
+            // A longer name matches no rule.
             if self.name.len() <= MAX_LENGTH {
                 self.name.push(byte);
             }
@@ -325,7 +324,7 @@ impl Prune {
         }
     }
 
-    /// As much of a value that is kept as it is, or dropped, as there is.
+    /// Consumes the available part of a value that is kept unchanged, or dropped.
     fn whole(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let State::Whole {
             kept,
@@ -349,7 +348,7 @@ impl Prune {
                 }
                 ended = !text && depth == 0;
             } else {
-                // After a number: it belongs to what is around it.
+                // The byte after a number belongs to the enclosing value.
                 ended = depth == 0 && ends_bare(byte);
                 if ended {
                     break;
@@ -383,7 +382,7 @@ impl Prune {
             if self.pay(taken) {
                 out.extend_from_slice(bytes.get(..taken).unwrap_or_default());
             } else {
-                // The half of it is nothing.
+                // A truncated value is useless.
                 self.failed = self.budget.as_ref().map(|budget| TooLarge(budget.most));
             }
         }

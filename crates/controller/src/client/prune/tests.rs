@@ -1,4 +1,4 @@
-//! What is kept is what the same rules keep of a value in memory, wherever an answer is cut.
+//! Compares the pruner with a reference that applies the rules to a parsed value, at every chunk boundary.
 
 use super::{keep::begins, *};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ static ANY: Keep = Keep::Members(&[
     ("xa", Keep::Words(&["x", "xx"])),
 ]);
 
-/// The same of a value that is in memory; none if nothing is kept.
+/// Prunes a parsed value. Returns `None` if nothing is kept.
 fn reference(value: &Value, keep: &'static Keep) -> Option<Value> {
     let short = |text: &str| {
         let written = json!(text).to_string().len() - 2;

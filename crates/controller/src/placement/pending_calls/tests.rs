@@ -47,7 +47,7 @@ fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
     let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
     all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
     assert!(all.has("n", "a/b"));
-    // Another leader sees it so, too.
+    // A new leader comes to the same result.
     all.seen(&node_volume("settled", "Present", &made));
     assert!(all.has("n", "a/b"), "it was made before that");
     all.seen(&node_volume("one", "Absent", &failed("uncertain", 1)));
@@ -143,7 +143,7 @@ async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_a
     assert!(all.calls.is_empty() && all.node_drivers.is_empty());
 }
 
-/// While the watch was broken it was taken back, and made anew.
+/// The NodeVolume was deleted and recreated while the watch was broken.
 #[tokio::test(start_paused = true)]
 async fn a_node_volume_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone() {
     for answer in [json!({}), json!({"state": "Present", "size": 2})] {

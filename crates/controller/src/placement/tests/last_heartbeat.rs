@@ -82,7 +82,7 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
         words.contains("the agent of node two was last heard of at 12:00:00"),
         "{words}"
     );
-    // Listing it anew is no sign of life.
+    // A repeated list is no heartbeat.
     assert!(!nodes.put(node("two", 0, Some(30))));
     assert!(nodes.silence("two").is_some());
     assert!(nodes.put(node("two", 4, Some(30))), "it is back");
@@ -102,7 +102,7 @@ fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
         "one"
     );
     assert!(nodes.absence("two").is_some());
-    // What was asked of it its agent does.
+    // The agent still does what was requested before.
     assert_eq!(nodes.silence("two"), None);
     assert!(nodes.fell_silent().is_empty());
     assert!(nodes.put(node("two", 1, Some(30))), "it is back");

@@ -1,8 +1,8 @@
-//! Volumes that grow only while no pod uses them: pods of their set are stopped for it, one at a time.
+//! Evicts pods, one at a time, whose volumes grow only while no pod uses them.
 //!
-//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and
-//! NodeVolumes are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a
-//! disruption budget is asked.
+//! This happens only for stateful sets that permit it. No state is kept except for which growths a pod was evicted:
+//! pods, claims and NodeVolumes are read live, and again just before an eviction. The eviction API respects disruption
+//! budgets.
 
 use super::{
     SOON, WAITS,
@@ -28,15 +28,15 @@ use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// What became of a pod's turn.
+/// The result of a pod's turn.
 enum Turn {
-    /// It was stopped, or is waited for.
+    /// The pod was evicted, or the set waits for it.
     Taken(Outcome),
-    /// It cannot have it yet.
+    /// The pod cannot be evicted yet, and the next one has its turn.
     Passed(Why),
 }
 
-/// Stops pods whose volumes grow only then.
+/// Evicts pods whose volumes grow only then.
 pub(super) struct Evictions {
     client: Client,
     ours: ServedDrivers,
@@ -45,7 +45,7 @@ pub(super) struct Evictions {
 }
 
 impl Evictions {
-    /// None was stopped yet.
+    /// Creates the state, without any evictions.
     pub fn new(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) -> Self {
         Evictions {
             client,
@@ -55,8 +55,8 @@ impl Evictions {
         }
     }
 
-    /// Stops the first of these pods, if it may be stopped: their claims wait for it. Where the storage of one has to
-    /// grow before, by whichever of its claims, it is the next one's turn.
+    /// Evicts the first of these pods that may be evicted, or waits for it. A pod is passed over if the storage of
+    /// any of its claims has to grow first.
     pub async fn offline(&self, set: &StatefulSet, turns: &[i64]) -> Result<Outcome> {
         let mut outcome = Outcome::RequeueWithBackoff(WAITS);
         for ordinal in turns {
@@ -71,7 +71,7 @@ impl Evictions {
         Ok(outcome)
     }
 
-    /// Says why it is another pod's turn.
+    /// Reports why another pod has its turn.
     pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &Why) {
         self.tell(set, ordinal, why, Some(EventType::Normal));
     }
@@ -90,7 +90,7 @@ impl Evictions {
         }
     }
 
-    /// Stops a pod, if it still may be stopped.
+    /// Evicts a pod after a second live read, if it still may be evicted.
     async fn look_again(
         &self,
         set: &StatefulSet,
@@ -117,7 +117,7 @@ impl Evictions {
         }
     }
 
-    /// What was found hinders. What shows elsewhere, or passes by itself, is not told.
+    /// Reports what blocks an eviction, unless it is reported elsewhere or temporary.
     fn waits(&self, set: &StatefulSet, seen: &Snapshot, why: &Why) -> Outcome {
         let its_own = |name: &String| {
             let pod = seen.pods.iter().find(|pod| pod.name == *name);
@@ -138,7 +138,7 @@ impl Evictions {
         }
     }
 
-    /// In the log, and by an event of this tone.
+    /// Writes to the log, and an event of this type, if any.
     fn tell(&self, set: &StatefulSet, ordinal: i64, why: &Why, tone: Option<EventType>) {
         let text = format!(
             "pod {}-{ordinal} is not stopped so that its volumes grow: {why}",
@@ -174,7 +174,7 @@ impl Evictions {
         let claims: Vec<_> = seen.claims.iter().map(|claim| &*claim.name).collect();
         let claims = claims.join(", ");
         let refused = match asked.await {
-            // A pod with two budgets is not evicted, and the answer is no HTTP error.
+            // A pod with two budgets is not evicted, and the response is a failed status with HTTP code 2xx.
             Ok(status) if Status::is_failure(&status) => status,
             Ok(_) => {
                 self.stopped.add(&namespace, &seen.claims);
@@ -184,7 +184,7 @@ impl Evictions {
                     .record(set, EventType::Normal, "Resizing", &text);
                 return Ok(Outcome::RequeueAfter(SOON));
             }
-            // It has gone, or is another one.
+            // The pod is gone, or was replaced.
             Err(error) if refusal(&error) != Refusal::Other => {
                 return Ok(Outcome::RequeueAfter(SOON));
             }
@@ -202,7 +202,7 @@ impl Evictions {
     }
 }
 
-/// How soon the set is looked at again: not before the API server says so.
+/// The pause before the next attempt, at least as long as the API server demands.
 fn backoff(refused: &Status) -> Backoff {
     let details = refused.details.as_ref();
     let seconds = details.map_or(0, |details| details.retry_after_seconds);
@@ -213,7 +213,7 @@ fn backoff(refused: &Status) -> Backoff {
     }
 }
 
-/// What the API server says, and the budget that it says it for.
+/// The API server's message, with the disruption budget that it names.
 fn refusal_message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes = causes.map(|cause| cause.message.as_str());

@@ -1,9 +1,9 @@
-//! Whether a pod of a set is stopped so that its volumes grow, or why not yet: a pure function.
+//! Decides whether a pod of a set is evicted so that its volumes grow, or why not yet: a pure function.
 //!
-//! Pods are stopped one at a time, the last first of those whose storage has grown, and only while all others are ready. What a pod is
-//! replaced by is kept from starting by kubelet, which grows a volume between mounting it and starting
-//! containers. So a pod that was made after its volumes were to grow has had its turn: stopping it again
-//! would not help, and until its volumes have grown no other one is stopped.
+//! Pods are evicted one at a time, the highest ordinal first among those whose storage has grown, and only while all
+//! other pods are ready. Kubelet grows a volume after it has mounted it and before it starts containers, so the
+//! replacement cannot start without the growth. A pod that was created after its volumes should grow has had its turn:
+//! another eviction would not help. No other pod is evicted until its volumes have grown.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -11,23 +11,23 @@ pub(super) mod tests;
 use k8s_openapi::jiff::Timestamp;
 use std::{fmt, ops::Range, time::Duration};
 
-/// What grows while it is used has grown after this, unless something is wrong.
+/// Time after which online growth has finished, unless something is wrong.
 const PENDING: Duration = Duration::from_secs(30);
 
-/// What matters of a set and its pods at one moment, and of the claims of one of them.
+/// State of a set, of its pods, and of the claims of one pod, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// Its controller is about to replace pods of itself.
+    /// Whether the set's controller is about to replace pods.
     pub rolls: bool,
-    /// The pods that it shall have.
+    /// Ordinals of the desired pods.
     pub ordinals: Range<i64>,
-    /// Those that there are.
+    /// The existing pods.
     pub pods: Vec<Pod>,
-    /// The one whose turn it is: it has claims which were asked to grow and have not.
+    /// Ordinal of the pod whose turn it is. Some of its claims were asked to grow and have not.
     pub last: i64,
-    /// All claims of that pod that shall grow.
+    /// All claims of that pod that have to grow.
     pub claims: Vec<Claim>,
-    /// Why what replaces that pod could not start on its node, where its volumes are.
+    /// Why that pod's replacement could not start on its node, where its volumes are.
     pub kept_out: Option<String>,
 }
 
@@ -39,40 +39,40 @@ pub(super) struct Pod {
     pub uid: String,
     pub made: Timestamp,
     pub state: State,
-    /// What replaces it now would be of the same revision of the set's template.
+    /// Whether its replacement would have the same revision of the set's template.
     pub comes_back: bool,
 }
 
-/// How far a pod has come.
+/// The state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No container of it has run: its volumes grow before one does.
+    /// None of its containers has run. Its volumes grow before one does.
     Starting,
-    /// It runs and is not ready, or was not for as long as the set says.
+    /// It runs and is not ready, or has not been ready for the set's `minReadySeconds`.
     Unready,
     Ready,
     /// It is being deleted.
     Going,
-    /// Not all of it was read.
+    /// It was read in part.
     Unknown,
 }
 
-/// A claim that asks for more than it has.
+/// A claim that requests more than it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub name: String,
-    /// Since when its file system is to grow, if its storage need not any more.
+    /// Since when only its file system has to grow, if its storage is done.
     pub pending: Option<Timestamp>,
-    /// When its storage had grown at the latest, which may be after its file system was to grow.
+    /// The latest time at which its storage had grown, which may be after `pending`.
     pub stored: Option<Timestamp>,
-    /// This process has stopped a pod for that.
+    /// Whether this process has evicted a pod for this growth.
     pub stopped: bool,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Stop the pod with this name and UID.
+    /// Evict the pod with this name and UID.
     Evict {
         name: String,
         uid: String,
@@ -80,30 +80,29 @@ pub(super) enum Decision {
     Wait(Why),
 }
 
-/// Why no pod is stopped.
+/// Why no pod is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Rolls,
-    /// The set has more pods than it shall have, or fewer.
+    /// The set has more or fewer pods than desired.
     Count,
     Going(String),
     Unready(String),
-    /// There is so much in the pod that it was not read.
+    /// The pod is so large that it was read in part.
     Large(String),
-    /// What replaces the pod would be of another revision of the set's template than it is, which
-    /// nobody has let it have yet.
+    /// The replacement would have another revision of the set's template, which nobody has rolled out to this pod.
     Revision(String),
-    /// What replaces the pod could not start where its volumes are.
+    /// The replacement could not start where its volumes are.
     KeptOut(String),
-    /// No claim of the pod grows: it has grown meanwhile, or cannot be asked yet.
+    /// No claim of the pod grows: they have grown meanwhile, or cannot be asked yet.
     Nothing,
-    /// The pod whose turn it is starts, and is not stopped.
+    /// The pod whose turn it is is starting.
     Starts,
-    /// Storage has to grow first: stopped too early, the pod could not start again.
+    /// Storage has to grow first. Otherwise the replacement could not start.
     Storage(String),
-    /// It may still grow while the pod runs; that shows after this time.
+    /// The claim may still grow online. This is the remaining time.
     MayExpand(Duration),
-    /// The pod was stopped already, and its claim has not grown.
+    /// An eviction would be in vain: the pod is a replacement already, and its claim has not grown.
     InVain {
         pod: String,
         claim: String,
@@ -185,13 +184,13 @@ fn chosen(seen: &Snapshot, now: Timestamp) -> Result<&Pod, Why> {
     Ok(pod)
 }
 
-/// The pod, if all its volumes that shall grow wait for its end, and at least one since it was made.
+/// Returns the pod if all its growing volumes wait for its end, and at least one has since the pod was created.
 fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a Pod, Why> {
     if let Some(claim) = claims.iter().find(|claim| claim.pending.is_none()) {
         return Err(Why::Storage(claim.name.clone()));
     }
-    // Times are of whole seconds: what happened in one counts as done in the order that ends.
-    // And they are of two clocks, so the one that is ahead is no reason to stop what replaces a pod.
+    // Times are in whole seconds, and equal ones count as the order that ends the wait. They come from two clocks, so a
+    // clock that is ahead must not cause evictions of the replacement.
     let since_made = |claim: &&Claim| !claim.stopped && claim.pending >= Some(pod.made);
     let newest = claims.iter().filter(since_made).max_by_key(|c| c.pending);
     let Some(since) = newest.and_then(|claim| claim.pending) else {

@@ -1,11 +1,11 @@
-//! Stateful sets: a size in an annotation becomes the size of all claims of a template.
+//! Reconciler of stateful sets: applies a size in an annotation to all claims of a template.
 //!
-//! The templates of a set cannot be edited (`pkg/apis/apps/validation`), so the size stands in an
-//! annotation, `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no set is scaled or
-//! made anew, and no claim is made or deleted. Pods are left alone too, unless another annotation says
-//! that they may be stopped for it (`offline`). A claim that a set makes later has the template's size,
-//! and grows as soon as it is bound. What was begun goes on by itself: each claim is compared with the
-//! annotation, and nothing is remembered but whose turn it is, and for which growth a pod was stopped.
+//! A set's templates are immutable (`pkg/apis/apps/validation`), so the size is in an annotation,
+//! `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no set is scaled or recreated, and no claim
+//! is created or deleted. Pods are evicted only if another annotation (`offline`) permits it. A claim that a set
+//! creates later has the template's size, and grows as soon as it is bound. Each claim is compared with the
+//! annotation, so an interrupted growth goes on. The only state is whose turn it is, and for which growths a pod was
+//! evicted.
 
 mod evict;
 mod eviction_decision;
@@ -54,40 +54,40 @@ const WORKERS: Workers = Workers {
     long: 0,
 };
 
-/// A set of which a claim was asked to grow is looked at again after this, and no set is sooner because of news of it:
-/// who edits one all the time keeps no other waiting.
+/// Interval after which a set is reconciled again if a claim was asked to grow, and minimum interval between
+/// reconciliations because of events, so that frequent edits of one set do not delay others.
 const SOON: Duration = Duration::from_secs(5);
 
-/// How soon a set is looked at again that has claims which wait for something, if it does not change.
+/// Backoff for a set with waiting claims, if it does not change.
 const WAITS: Backoff = Backoff {
     first: SOON,
     longest: Duration::from_secs(300),
 };
 
-/// The same if all claims have their size: the set may have made others meanwhile.
+/// Backoff if all claims have their size. The set may have created others meanwhile.
 const DONE: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
 
-/// After so many claims it is the next set's turn: one with thousands of claims keeps no other waiting.
+/// Number of claims after which the next set has its turn, so that a set with thousands does not delay others.
 const TURN: usize = 20;
 
-/// Grows the claims of sets.
+/// Reconciler of stateful sets.
 struct Reconciler {
     client: Client,
-    /// Whose claims are asked to grow.
+    /// Drivers whose claims are asked to grow.
     ours: ServedDrivers,
     queue: Arc<Queue>,
     events: Arc<EventRecorder>,
-    /// By set.
+    /// Rounds in progress, by set.
     rounds: Mutex<HashMap<String, Round>>,
-    /// When sets were looked at last.
+    /// When sets were last reconciled.
     looked: Mutex<HashMap<String, Instant>>,
     evictions: Evictions,
 }
 
-/// Grows the claims of sets, for ever.
+/// Runs the reconciler for ever.
 pub(crate) fn run(
     client: Client,
     ours: ServedDrivers,
@@ -151,7 +151,7 @@ impl Reconciler {
         looked.insert(key.to_owned(), Instant::now());
     }
 
-    /// When a set of which there is news may be looked at.
+    /// When a set with an event may be reconciled.
     fn due(&self, key: &str) -> Instant {
         let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         looked
@@ -205,7 +205,7 @@ impl Reconciler {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sizes and templates that are none. A few: whoever writes hundreds of them does not read them all.
+    /// Reports invalid sizes and templates, at most five, because nobody reads hundreds.
     fn tell_mistakes(&self, set: &StatefulSet) {
         let mistakes = wanted(set).into_iter().filter_map(|(_, size)| size.err());
         for why in restarts(set).err().into_iter().chain(mistakes).take(5) {
@@ -214,7 +214,7 @@ impl Reconciler {
         }
     }
 
-    /// Asks one claim to grow, if it needs that, and says what it needed; time, if it cannot be asked.
+    /// Asks one claim to grow, if necessary. Returns what it needs: `Time`, if it could not be asked.
     async fn claim(
         &self,
         set: &StatefulSet,
@@ -264,7 +264,7 @@ impl Reconciler {
                             .record(set, EventType::Normal, "Resizing", &what);
                     }
                     Err(error) if refusal(&error) == Refusal::Changed => return Ok(Need::Time),
-                    // Its class does not allow it, or a quota: the others may grow all the same.
+                    // Forbidden by its class or a quota. Other claims may still grow.
                     Err(error) => {
                         failed(&format!("claim {name}: {}", error_message(&error.into())));
                         return Ok(Need::Time);

@@ -1,4 +1,4 @@
-//! What a set's annotations ask of its claims, and what a claim needs to have it.
+//! Requests of a set's annotations, and what a claim needs to meet them.
 
 use crate::{
     drivers::ServedDrivers,
@@ -10,20 +10,20 @@ use crate::{
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 
-/// What one claim of a set needs.
+/// The need of one claim of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing: it is there, and large enough or larger.
+    /// The claim does not exist or is large enough.
     Nothing,
-    /// Time: it cannot be asked yet, being unbound or deleted, or refused.
+    /// It cannot be asked yet, because it is unbound or deleted, or its patch failed.
     Time,
-    /// Time: it was asked, and has not grown.
+    /// It was asked, and has not grown yet.
     Growth,
-    /// Its storage: it was asked, and that cannot be grown, as the claim says.
+    /// It was asked, and its storage cannot grow, according to its status.
     Storage,
-    /// To be asked for this size.
+    /// It has to be asked for this size.
     Ask(Bytes),
-    /// What it has cannot be taken away.
+    /// It has this larger size, and volumes do not shrink.
     Smaller(Bytes),
 }
 
@@ -44,7 +44,7 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
     }
 }
 
-/// The provisioner of a claim that is not ours to grow.
+/// Returns the provisioner of a claim that is not ours to grow.
 pub(super) fn stranger<'a>(
     claim: &'a PersistentVolumeClaim,
     ours: &ServedDrivers,
@@ -52,17 +52,17 @@ pub(super) fn stranger<'a>(
     provisioner(claim).filter(|name| ours.driver_of(name).is_none())
 }
 
-/// A claim that a set's annotations are about.
+/// A claim to which a set's annotations apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WantedClaim {
     pub claim: String,
-    /// Of the pod that has it.
+    /// Ordinal of its pod.
     pub ordinal: i64,
-    /// What it shall have.
+    /// The requested size.
     pub size: Bytes,
 }
 
-/// A template's claims, the last first: that is the order in which sets update pods.
+/// A template's claims, the highest ordinal first, which is the order in which sets update pods.
 fn claims_of<'a>(
     set: &'a StatefulSet,
     template: &str,
@@ -77,7 +77,7 @@ fn claims_of<'a>(
     })
 }
 
-/// All claims that a set's annotations are about, with the sizes that they shall have.
+/// All claims to which a set's annotations apply, with the requested sizes.
 pub(super) fn wanted_claims(set: &StatefulSet) -> impl Iterator<Item = WantedClaim> {
     let sizes = wanted(set).into_iter();
     let sizes = sizes.filter_map(|(template, size)| Some((template, size.ok()?)));

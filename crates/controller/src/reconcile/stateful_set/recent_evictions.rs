@@ -1,7 +1,7 @@
-//! For which growths a pod was stopped.
+//! Growths for which a pod was evicted.
 //!
-//! When a claim was to grow is told by one clock, and when a pod was made by another. What this process has done
-//! itself is known by neither.
+//! The start of a growth and the creation of a pod are timed by different clocks. The evictions of this process are
+//! known without either.
 
 use super::eviction_decision::Claim;
 use std::{
@@ -11,15 +11,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// No two clocks differ by that.
+/// Lifetime of an entry: longer than any difference of clocks.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// By the place of each claim, and since when it was to grow.
+/// Time of the eviction by claim and start of the growth.
 #[derive(Debug, Default)]
 pub(super) struct Stopped(Mutex<HashMap<String, Instant>>);
 
 impl Stopped {
-    /// A pod was stopped so that these grow.
+    /// Records an eviction for these claims.
     pub fn add(&self, namespace: &str, claims: &[Claim]) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, at| at.elapsed() < REMEMBERED);
@@ -30,7 +30,7 @@ impl Stopped {
         );
     }
 
-    /// Marks those for which one was.
+    /// Marks claims for whose growth a pod was evicted.
     pub fn mark(&self, namespace: &str, claims: &mut [Claim]) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for claim in claims {
@@ -50,7 +50,7 @@ mod tests {
     use crate::reconcile::stateful_set::eviction_decision::{Decision, decide, tests::alone};
     use k8s_openapi::jiff::Timestamp;
 
-    /// The clock by which a claim was to grow is ahead by five minutes, and the growth fails on the node each time.
+    /// The clock of the growth's start is five minutes ahead, and the growth fails on the node each time.
     #[test]
     fn a_pod_is_stopped_once_for_a_growth_whichever_clock_is_ahead() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();

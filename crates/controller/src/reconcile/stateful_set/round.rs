@@ -1,4 +1,4 @@
-//! How far a set was looked through, and whose turn it is after that.
+//! Progress of one pass over a set's claims.
 
 use super::{
     DONE, SOON, TURN, WAITS,
@@ -13,20 +13,20 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far a set was looked through, which may take several turns.
+/// One pass over a set's claims, which may take several turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
-    /// What was asked for when it began: if that changes, it begins anew.
+    /// Checksum of the request at its start. A changed request begins a new round.
     pub of: u64,
-    /// How many claims were looked at.
+    /// Number of claims done.
     pub looked_at: usize,
-    /// Some of these wait for something.
+    /// Whether some of them wait for something.
     waits: bool,
-    /// Some of these were asked to grow.
+    /// Whether some of them were asked to grow in this round.
     pub asked: bool,
-    /// The pods with some of these that were asked to grow and have not: what cannot be asked hinders no other.
+    /// Ordinals of pods with claims that were asked and have not grown. Claims that cannot be asked block no other.
     grow: BTreeSet<i64>,
-    /// Those with one of which the storage cannot grow, and which one that is: they hinder no other either.
+    /// Ordinals of pods with a claim whose storage cannot grow, with that claim. They block no other either.
     pub fail: BTreeMap<i64, String>,
 }
 
@@ -39,7 +39,7 @@ impl Round {
         }
     }
 
-    /// What a claim of the pod with this ordinal needs.
+    /// Records what a claim needs.
     pub fn found(&mut self, need: &Need, asked: &WantedClaim) {
         self.looked_at += 1;
         self.asked |= matches!(need, Need::Ask(_));
@@ -55,14 +55,14 @@ impl Round {
         }
     }
 
-    /// The pods that may be stopped so that their volumes grow, the last first.
+    /// Ordinals of the pods that may be evicted, the highest first.
     pub fn turns(&self) -> Vec<i64> {
         let able = |ordinal: &&i64| !self.fail.contains_key(ordinal);
         let able = self.grow.iter().rev().filter(able);
         able.take(TURN).copied().collect()
     }
 
-    /// What was found of all claims.
+    /// The outcome for all claims.
     pub fn outcome(&self) -> Outcome {
         match (self.asked, self.waits) {
             (true, _) => Outcome::RequeueAfter(SOON),
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_pod_whose_storage_cannot_grow_keeps_no_other_pod_from_its_turn() {
         let mut round = Round::default();
-        // The node of the last one is full, and one of another's two claims can grow and one cannot.
+        // The last pod's node is full. Of another pod's two claims, one can grow and one cannot.
         for (template, ordinal, need) in [
             ("data", 3, Need::Storage),
             ("data", 2, Need::Growth),

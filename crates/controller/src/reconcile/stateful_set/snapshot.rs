@@ -1,4 +1,4 @@
-//! Reading what decides whether a pod of a set is stopped, as it is now.
+//! Live reads of the state that decides about evictions.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt, api::ListParams, core::Selector};
 
-/// The set as it is now, if it is there and can be understood; otherwise somebody is told.
+/// Reads the set. Returns `None` if it is gone, or, with an event, if it was read in part.
 pub(super) async fn read_set(
     client: &Client,
     events: &EventRecorder,
@@ -51,7 +51,7 @@ pub(super) async fn read_set(
     Ok((!cut).then_some(set))
 }
 
-/// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
+/// Reads pods before claims: a running pod's volumes have grown, if necessary, and its claims tell that.
 pub(super) async fn snapshot(
     client: &Client,
     ours: &ServedDrivers,
@@ -102,7 +102,7 @@ pub(super) async fn snapshot(
     })
 }
 
-/// A claim, if it shall grow.
+/// Reads a claim, and returns it if it has to grow.
 async fn growing(
     client: &Client,
     ours: &ServedDrivers,
@@ -111,7 +111,7 @@ async fn growing(
 ) -> Result<Option<Claim>> {
     let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), namespace);
     let claim = claims.get_opt(name).await.context("read a claim")?;
-    // Of one that was not read whole nobody knows that it need not grow, nor that it can.
+    // A claim that was read in part may have to grow, and may be unable to.
     if claim.as_ref().is_some_and(|claim| claim.cut) {
         return Ok(Some(Claim {
             name: name.to_owned(),
@@ -144,8 +144,8 @@ async fn growing(
     }))
 }
 
-/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no NodeVolume
-/// of ours, the claim is believed.
+/// Since when only the file system of a growing claim has to grow. Without a NodeVolume of ours, the claim's own
+/// condition is believed.
 fn pending(
     claim: &PersistentVolumeClaim,
     node_volume: Option<&claims::NodeVolume>,
@@ -164,19 +164,19 @@ fn pending(
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// When a NodeVolume or its answer was changed last: what the answer says had been reached by then.
+/// When a NodeVolume or its answer was last written. What the answer reports had been reached by then.
 fn written(node_volume: &NodeVolume) -> Option<Timestamp> {
     let writers = node_volume.metadata.managed_fields.iter().flatten();
     let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
     times.max()
 }
 
-/// A pod, if the set has made it, as it is now.
+/// Reduces a pod, if it belongs to the set.
 fn pod_of(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> Option<Pod> {
     let meta = &pod.metadata;
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
-    // Its owner may be among what was not read.
+    // The owner may be in the unread part.
     if !pod.cut && !owners.any(|owner| owner.uid == uid(&set.metadata)) {
         return None;
     }
@@ -207,7 +207,7 @@ fn pod_of(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> Option<Pod> {
     })
 }
 
-/// Whether a pod is ready, and has been for as long as the set says (`IsPodAvailable` in `pkg/api/v1/pod`).
+/// Whether a pod has been ready for the set's `minReadySeconds` (`IsPodAvailable` in `pkg/api/v1/pod`).
 fn is_available(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> bool {
     let mut conditions = pod.status.conditions.iter().flatten();
     let ready = conditions.find(|each| each.type_ == "Ready" && each.status == "True");
@@ -218,9 +218,9 @@ fn is_available(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> bool {
     })
 }
 
-/// The revision of the template that a pod would have which is made now (`newVersionedStatefulSetPod` in
-/// `pkg/controller/statefulset/stateful_set_utils.go`): below the partition of a rollout the one before it,
-/// and otherwise the newest, whether or not anything else is replaced by it.
+/// The template's revision of a pod that would be created now (`newVersionedStatefulSetPod` in
+/// `pkg/controller/statefulset/stateful_set_utils.go`): the current one below a rollout's partition, and
+/// otherwise the updated one, whether or not the rollout replaces other pods.
 fn revision_of_next(set: &StatefulSet, ordinal: i64) -> Option<&String> {
     let status = set.status.as_ref()?;
     if ordinal < first_of_rollout(set) {
@@ -242,7 +242,7 @@ fn partition(set: &StatefulSet) -> i64 {
     i64::from(partition.unwrap_or(0))
 }
 
-/// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.
+/// Whether the set's controller has not observed the current generation yet, or is rolling out a newer revision.
 fn rolls(set: &StatefulSet, pods: &[Pod]) -> bool {
     let Some(status) = &set.status else {
         return true;

@@ -1,4 +1,4 @@
-//! What is said of room, and what has to be written so that it is said.
+//! Diff of published capacities: wanted and published state, and the writes between them.
 
 use crate::{
     api::{
@@ -14,22 +14,21 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// How many changes are written, at most, before it is looked again what they have to be: at least so many,
-/// and where much is told, this part of it, so that all of it is corrected in minutes.
+/// Maximum number of writes before the diff is computed again: `AT_ONCE`, or one in `PART` of all capacities if that
+/// is more, so that all of them are corrected in minutes.
 const AT_ONCE: usize = 50;
 const PART: usize = 50;
 
-/// What is wrong by less than one in so many is told well enough: where others write to the same disk, it
-/// is another number each time.
+/// Reciprocal of the tolerated relative error. If others write to the same disk, the capacity changes all the time.
 const EXACT: u128 = 100;
 
-/// What shall be told, by the name of its object.
+/// Wanted capacities, by the names of their objects.
 pub type WantedCapacities = BTreeMap<String, Offer>;
 
-/// What is told, by the name of its object.
+/// Published capacities, by the names of their objects.
 pub type PublishedCapacities = BTreeMap<String, Fact>;
 
-/// Room in a class on a node.
+/// Capacity for a class on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub class: String,
@@ -39,9 +38,9 @@ pub struct Offer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// The UID of its owner: of what was installed, or else of what the node's agent says.
+    /// The UID of the owner: the Deployment, or else the StorageNode.
     pub of: String,
-    /// The label by which pods are sent to the node.
+    /// The hostname label by which pods are scheduled to the node.
     pub hostname: String,
     pub largest: Bytes,
 }
@@ -67,8 +66,8 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
     }
 }
 
-/// What has to be written. What is said by another label is taken back before it is said anew: a label cannot be
-/// changed. What another owner has is given to this one where it stands, so that pods can be placed all the while.
+/// Returns the necessary writes. `nodeTopology` is immutable: an object with another label is deleted and created
+/// again. An object with another owner is updated in place, so that pods can be scheduled all the while.
 pub fn changes<'a>(
     wanted: &'a WantedCapacities,
     told: &'a PublishedCapacities,
@@ -96,8 +95,7 @@ fn is_exact(is: Bytes, told: Bytes) -> bool {
     wrong == 0 || wrong * EXACT < u128::from(told.0)
 }
 
-/// By how many times what is told has to change; what is not to be told, or not told at all, is wrong
-/// beyond that.
+/// The error of a published capacity as a factor. Objects that have to be created or deleted get the maximum.
 fn wrong(name: &str, change: &Change<'_>, told: &PublishedCapacities) -> u64 {
     let told = told.get(name).map(|fact| fact.largest.0);
     match (change, told) {
@@ -111,8 +109,8 @@ fn wrong(name: &str, change: &Change<'_>, told: &PublishedCapacities) -> u64 {
     }
 }
 
-/// What is written now: for one half what is most wrong, for the other whose turn it is after the last
-/// one's, so that what is refused again and again keeps nobody from his turn. Much is `told` in all.
+/// Selects the next writes. One half has the largest errors, and the other half follows the `last` name round robin, so
+/// that repeated failures starve no other object. `all` is the number of wanted capacities.
 pub fn next<'a>(
     changes: BTreeMap<&'a str, Change<'a>>,
     told: &PublishedCapacities,
@@ -130,12 +128,12 @@ pub fn next<'a>(
     chosen.map(|(_, change)| change).collect()
 }
 
-/// Names of classes and nodes together may be longer than a name.
+/// The object's name: a checksum, because the names of class and node together may be too long.
 pub fn object_name(class: &str, node: &str) -> String {
     format!("flexvol-{:016x}", checksum(&format!("{class}/{node}")))
 }
 
-/// With its owner it goes.
+/// Builds the wanted capacity, with the UID of its owner.
 pub fn offer(
     class: String,
     room: NodeCapacity,
@@ -153,8 +151,8 @@ pub fn offer(
     }
 }
 
-/// The labels of nodes, by which pods are sent to them, without those that several have: a node can change
-/// its own, and shall not speak of another's room. One that is the name of a node is of that node.
+/// Removes hostname labels that several nodes have: a node may change its own label, but must not speak for another
+/// node. A label that is a node's name belongs to that node.
 pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Option<String>> {
     let mut uses = BTreeMap::<_, usize>::new();
     for label in labels.values().flatten() {
@@ -168,7 +166,7 @@ pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Op
     labels.collect()
 }
 
-/// What has an offer: what was installed, or else the node.
+/// The owner reference: the Deployment, or else the StorageNode.
 pub fn owner(offer: &Offer, installed: Option<&OwnerReference>) -> OwnerReference {
     let of_node = || OwnerReference {
         api_version: StorageNode::api_version(),
@@ -291,7 +289,7 @@ mod tests {
     #[test]
     fn what_is_most_wrong_is_corrected_first_and_nobody_waits_for_ever() {
         let names: Vec<_> = (0..10_000).map(|at| format!("{at:05}")).collect();
-        // The later the name, the more wrong; and the last are not told at all.
+        // Errors grow with the names, and the last ones are not published at all.
         let sized = |size: &dyn Fn(u64) -> u64| -> Vec<_> {
             let numbered = (0..).zip(&names);
             numbered
@@ -314,7 +312,7 @@ mod tests {
         );
         let rest: Vec<_> = chosen[100..].iter().map(|(name, _)| *name).collect();
         assert_eq!(rest, names[..100]);
-        // All that is most wrong is refused each time: the others have their turns.
+        // The largest errors fail each time, and the others still have their turns.
         let mut last = String::new();
         let mut had = std::collections::BTreeSet::new();
         for _ in 0..101 {

@@ -1,10 +1,9 @@
-//! Room that the scheduler knows of, so that a pod is sent where its volume can be had.
+//! Publishes capacities for the scheduler, so that pods are scheduled where their volumes fit.
 //!
-//! Of a claim whose class has a provisioner with a `CSIDriver` the scheduler takes only nodes with a
-//! `CSIStorageCapacity` of the class that is large enough (`hasEnoughCapacity` in
-//! `pkg/scheduler/framework/plugins/volumebinding/binder.go`). It looks at each claim by itself, and takes
-//! nothing off when it has sent a pod there, so a node may be full nevertheless; then the claim is given
-//! back to it as it is without all this.
+//! If a class's provisioner has a `CSIDriver`, the scheduler takes only nodes with a sufficient `CSIStorageCapacity`
+//! of the class (`hasEnoughCapacity` in `pkg/scheduler/framework/plugins/volumebinding/binder.go`). It checks each
+//! claim by itself, and subtracts nothing after it has scheduled a pod, so a node may still be full. Then the claim
+//! is rescheduled, as it is without published capacities.
 
 mod diff;
 
@@ -37,37 +36,37 @@ use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked what has changed.
+/// Interval of rounds.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether what was told is still there, and what nodes are called.
+/// Interval at which published objects and nodes' hostnames are read again.
 const TRUST: Duration = Duration::from_secs(300);
 
-/// How often nodes are listed, at most: one that speaks, and is not in the cluster, is no reason to list ten
-/// thousand again and again.
+/// Minimum interval between lists of nodes: an agent of a node outside the cluster must not cause endless lists of ten
+/// thousand nodes.
 const NODES: Duration = Duration::from_secs(60);
 
-/// After failures.
+/// Backoff after failures.
 const PAUSE: Backoff = Backoff {
     longest: Duration::from_secs(60),
     ..Backoff::FAILURES
 };
 
-/// What was read.
+/// State that was read from the API server.
 struct ClusterState {
     since: Instant,
     published: PublishedCapacities,
-    /// With what was installed it goes.
+    /// The Deployment that owns the objects.
     owner: Option<OwnerReference>,
-    /// Of each node, if it has one of its own.
+    /// The hostname of each node, if it is unique.
     hostnames: BTreeMap<String, Option<String>>,
-    /// When nodes were listed last.
+    /// When nodes were last listed.
     listed: Option<Instant>,
 }
 
-/// Tells the scheduler for ever of the room for these drivers on these nodes, once all there is was seen, in objects
-/// of this namespace. They are a Deployment's of it, if one is said, and go with that: the scheduler believes the
-/// objects of all namespaces, and those of a controller that was there once nobody would correct.
+/// Publishes capacities for ever, once the first lists are complete, as objects in this namespace. The Deployment, if
+/// given, owns them, so that they are deleted with it. The scheduler believes objects of all namespaces, and nothing
+/// would correct the objects of a removed controller.
 pub async fn publish(
     client: Client,
     namespace: String,
@@ -97,7 +96,7 @@ pub async fn publish(
         }
         match publisher.round().await {
             Ok(()) => failures = 0,
-            // It may be another API server that answers next, or the same after an upgrade.
+            // Another API server may answer next, or the same one after an upgrade.
             Err(error) if refused(&error) == Some(Refusal::Missing) => {
                 if !std::mem::replace(&mut warned, true) {
                     log::warn(
@@ -131,15 +130,15 @@ struct Publisher {
     deployments: Api<Deployment>,
     deployment: Option<String>,
     known: Option<ClusterState>,
-    /// The name of what was written last: the others have their turn before it comes again.
+    /// The name of the last written object, for the round robin.
     last: String,
 }
 
 impl Publisher {
-    /// Writes what has changed. What is refused keeps nothing else from being written.
+    /// Writes all changes. A failed write does not prevent others.
     ///
     /// # Errors
-    /// The first refusal; `Missing` is that of the list alone.
+    /// The first failure. `Missing` can only come from the list.
     async fn round(&mut self) -> Result<()> {
         let mut known = match self.known.take() {
             Some(known) if known.since.elapsed() < TRUST => known,
@@ -154,7 +153,7 @@ impl Publisher {
             match self.write(name, &change, known.owner.as_ref()).await {
                 Ok(Some(fact)) => drop(known.published.insert(name.to_owned(), fact)),
                 Ok(None) => drop(known.published.remove(name)),
-                // Somebody else has written, which is seen in the next round.
+                // Another writer was faster. The next round reads its change.
                 Err(error)
                     if matches!(refused(&error), Some(Refusal::Changed | Refusal::Missing)) =>
                 {
@@ -210,7 +209,7 @@ impl Publisher {
 
     async fn wanted(&self, known: &mut ClusterState) -> Result<WantedCapacities> {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
-        // As the API server remembers them: they are looked at again soon.
+        // From the API server's cache: the next round is soon.
         let listed = classes.list(&ListParams::default().match_any()).await;
         let mut rooms = Vec::new();
         for class in listed.context("list storage classes")? {
@@ -228,7 +227,7 @@ impl Publisher {
             known.listed = Some(Instant::now());
         }
         let named = rooms.into_iter().filter_map(|(class, room)| {
-            // To one that has none no volume could be bound either, and that is told.
+            // No volume could be bound to a node without a hostname, which is reported elsewhere.
             let hostname = known.hostnames.get(&room.node)?.clone()?;
             Some((
                 object_name(&class, &room.node),
@@ -251,7 +250,7 @@ impl Publisher {
         Ok(unshared(named.collect()))
     }
 
-    /// Writes one object, and returns what it says from now on, if it is there.
+    /// Writes one object. Returns its content, or `None` if it was deleted.
     async fn write(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Doing one step: one write, on the condition that its object has not changed since it was read.
+//! Applies a step: one write, conditioned on the object being unchanged since it was read.
 
 use crate::{
     api::{
@@ -30,19 +30,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
-/// Does steps of one volume.
+/// Applies steps of one volume.
 pub(super) struct StepWriter<'a> {
-    /// The way to the API server, drivers, and what nodes can do.
+    /// Client, caches and nodes.
     pub context: &'a Context,
-    /// The name of the volume.
+    /// The volume's name.
     pub name: &'a str,
 }
 
 impl StepWriter<'_> {
-    /// Does the step, and puts what the API server answered into `view`.
+    /// Applies the step, and stores the API server's response in `view`.
     ///
     /// # Errors
-    /// When it was refused, also because the object has changed.
+    /// When the write fails, also because the object has changed.
     pub async fn step(&self, step: &Step, view: &mut View) -> Result<()> {
         let live = &mut view.live;
         match step {
@@ -99,7 +99,7 @@ impl StepWriter<'_> {
                     .await?
             }
             Step::RequestSize(size) => {
-                // The most that was ordered so far is remembered, as the node may reach it yet.
+                // Keeps the largest size that was ordered so far, because the node may still reach it.
                 let most = view.most_ordered().filter(|most| most > size);
                 let most = most.map(|most| most.0);
                 self.patch_node_volume(view, json!({"size": size.0, "maxRequestedSize": most}))
@@ -246,7 +246,7 @@ impl StepWriter<'_> {
         Ok(node_volume)
     }
 
-    /// Takes our finalizer and deletes the NodeVolume: whichever comes second ends it.
+    /// Removes our finalizer and deletes the NodeVolume. The second of the two writes ends it.
     async fn delete_node_volume(&self, mut meta: ObjectMeta) -> Result<()> {
         let api: Api<NodeVolume> = self.all();
         if meta.deletion_timestamp.is_none() {
@@ -275,7 +275,7 @@ fn node_volume(live: &VolumeObjects) -> Result<&NodeVolume> {
     live.node_volume.as_ref().context("the NodeVolume is gone")
 }
 
-/// Merges into an object.
+/// Applies a merge patch to an object.
 pub(crate) async fn patched<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
 where
     K: Clone + Debug + DeserializeOwned,
@@ -284,7 +284,7 @@ where
     Ok(api.patch(name, &PatchParams::default(), &patch).await?)
 }
 
-/// Deletes an object and returns what finalizers leave of it.
+/// Deletes an object. Returns the object if its finalizers keep it.
 async fn delete<K>(api: &Api<K>, meta: &ObjectMeta) -> Result<Option<K>>
 where
     K: Clone + Debug + DeserializeOwned,

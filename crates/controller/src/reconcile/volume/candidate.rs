@@ -1,6 +1,6 @@
-//! On which node a volume is made.
+//! Choice of the node where a volume is made.
 //!
-//! What one node says of itself, by its agent or in its own object, keeps no volume from another node.
+//! Nothing that one node's agent or object says keeps a volume from other nodes.
 
 use super::{context::Context, node_state::NodeState, recent_nodes::Unfit};
 use crate::{
@@ -11,9 +11,9 @@ use anyhow::Result;
 use flexvol_sdk::Bytes;
 use std::collections::HashSet;
 
-/// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
-/// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
-/// other: the pods may tolerate that. Why one is unfit is told if there is no other.
+/// Returns the best node that Kubernetes has too and where pods may run. An agent tolerates every taint, and may have
+/// sent its last heartbeat just before its node went. A tainted node is taken if there is no other, because
+/// the pods may tolerate the taint. The error tells why a node is unfit if there is no other.
 pub(super) async fn with_room(
     context: &Context,
     driver: &str,
@@ -27,7 +27,7 @@ pub(super) async fn with_room(
         let name = nodes.with_room(driver, class, size, asker)?;
         let standing = match standing(context, &name).await {
             Ok(standing) => standing,
-            // What the API server does not answer is nothing that the node says.
+            // A failed request says nothing about the node.
             Err(why) => {
                 let Unfit(why) = why.downcast()?;
                 nodes.bar(&name, Some(Unschedulable::Unfit));
@@ -51,9 +51,9 @@ pub(super) async fn with_room(
     }
 }
 
-/// What Kubernetes says of a node.
+/// A node's state in Kubernetes.
 enum Standing {
-    /// It is not there, or its kubelet does not answer.
+    /// It does not exist, or its kubelet is not ready.
     Missing,
     There(Option<Unschedulable>),
 }

@@ -1,4 +1,4 @@
-//! What the reconciler of volumes works with.
+//! Shared state of the reconciler of volumes.
 
 use super::{WORKERS, recent_nodes::RecentNodes, reschedule::Reschedules};
 use crate::{
@@ -24,17 +24,16 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// How soon it is looked again where somebody else has to act: news may get lost, and then a claim would wait for
-/// ever.
+/// Backoff while another component has to act. An event may get lost, and the claim would wait for ever.
 pub(super) const OTHERS: Backoff = Backoff {
     first: Duration::from_secs(300),
     longest: Duration::from_secs(3600),
 };
 
-/// No volume needs more steps without anything happening in between.
+/// Maximum number of steps of a volume in one reconciliation.
 pub(super) const STEPS: usize = 16;
 
-/// What all volumes have in common.
+/// State that all volumes share.
 pub struct Context {
     pub(crate) client: Client,
     pub(crate) ours: ServedDrivers,
@@ -48,11 +47,11 @@ pub struct Context {
     pub(super) queue: Arc<Queue>,
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) metrics: Metrics,
-    /// Claims that are growing.
+    /// Expansions in progress.
     pub(super) expansions: Expansions,
-    /// How many watches there are.
+    /// Number of watches.
     pub(super) watches: AtomicU8,
-    /// How many of them have seen everything once.
+    /// Number of watches that have completed their first list.
     pub(super) synced: AtomicU8,
 }
 
@@ -63,7 +62,7 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    /// For the volumes of these drivers, on these nodes.
+    /// Creates the state for volumes of these drivers on these nodes.
     #[must_use]
     pub fn new(
         client: Client,
@@ -93,21 +92,21 @@ impl Context {
         })
     }
 
-    /// Whether all there is was seen once.
+    /// Whether all watches have completed their first list.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let watches = self.watches.load(Ordering::Relaxed);
         watches > 0 && self.synced.load(Ordering::Relaxed) >= watches
     }
 
-    /// Before all was seen nobody can tell what of it belongs together.
+    /// Waits for the first lists: before them it is unknown which objects belong together.
     pub(crate) async fn wait_until_ready(&self) {
         while !self.is_ready() {
             sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Something about a volume has changed. Namespaces take turns.
+    /// Enqueues a volume with its claim's namespace as owner.
     pub(super) fn enqueue(&self, name: &str) {
         let of_claim = self.claims.place(name).map(|(namespace, _)| namespace);
         let owner = of_claim.unwrap_or_else(|| self.index.namespace(name).to_string());

@@ -1,4 +1,4 @@
-//! The objects that steps write.
+//! Objects and patches that steps write.
 
 use crate::{
     api::{
@@ -26,7 +26,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-/// A NodeVolume without what is ordered.
+/// A NodeVolume without its spec.
 pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": NodeVolume::api_version(),
@@ -39,7 +39,7 @@ pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
     })
 }
 
-/// A NodeVolume from what the persistent volume says of its storage.
+/// Rebuilds a NodeVolume from its persistent volume.
 pub(crate) fn recreated_node_volume(
     name: &str,
     volume: &PersistentVolume,
@@ -59,7 +59,7 @@ pub(crate) fn recreated_node_volume(
         "node": node,
         "state": state,
         "size": size.0,
-        // What the volume says may have been measured.
+        // The volume's capacity may be a measured size.
         "maxRequestedSize": Some(storage(spec.capacity.as_ref()).0).filter(|said| *said > size.0),
         "publishing": true,
         "published": true,
@@ -72,7 +72,7 @@ pub(crate) fn recreated_node_volume(
     Ok(node_volume)
 }
 
-/// The persistent volume of storage that is there.
+/// Builds the persistent volume of storage that exists.
 pub(crate) fn persistent_volume(
     name: &str,
     claim: &PersistentVolumeClaim,
@@ -86,7 +86,7 @@ pub(crate) fn persistent_volume(
         .or_else(|| node_volume.spec.source.clone())
         .unwrap_or_default();
     let spec = claim.spec.clone().unwrap_or_default();
-    // A driver that tells no size has made what it was asked for.
+    // A driver that reports no size has made the requested size.
     let ordered = Bytes(node_volume.spec.size);
     let size = status.size.map_or(ordered, |said| {
         claims::believed(Bytes(said), ordered, node_volume.spec.most_ordered())
@@ -131,7 +131,7 @@ pub(crate) fn persistent_volume(
     }))
 }
 
-/// The conditions but for those of these types.
+/// All conditions except those of these types.
 fn conditions_but(claim: &PersistentVolumeClaim, types: &[&str]) -> Vec<Value> {
     let status = claim.status.iter();
     let all = status.flat_map(|status| status.conditions.iter().flatten());
@@ -140,7 +140,7 @@ fn conditions_but(claim: &PersistentVolumeClaim, types: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// The conditions that are not about growth.
+/// All conditions that are not about growth.
 fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
     let about_expansion = [
         "Resizing",
@@ -151,7 +151,7 @@ fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
     conditions_but(claim, &about_expansion)
 }
 
-/// Since when the claim is in a condition: from now on, if it was not.
+/// The last transition time of a condition, or now if it is new.
 fn since(claim: &PersistentVolumeClaim, kind: &str) -> String {
     let before = condition(claim, kind).and_then(|before| before.last_transition_time.as_ref());
     before
@@ -159,7 +159,7 @@ fn since(claim: &PersistentVolumeClaim, kind: &str) -> String {
         .to_string()
 }
 
-/// The status of a claim whose volume has grown, as kubelet writes it
+/// The status of a claim that has reached its size, as kubelet writes it
 /// (`MarkFSResizeFinished` in `pkg/volume/util/resize_util.go`).
 pub(crate) fn with_capacity(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     json!({
@@ -170,7 +170,7 @@ pub(crate) fn with_capacity(claim: &PersistentVolumeClaim, size: Bytes) -> Value
     })
 }
 
-/// The status that lets kubelet grow the file system (`MarkForFSResize`, same file).
+/// The status that makes kubelet grow the file system (`MarkForFSResize`, same file).
 pub(crate) fn with_resize_pending(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     let mut conditions = other_conditions(claim);
     conditions.push(json!({
@@ -186,7 +186,7 @@ pub(crate) fn with_resize_pending(claim: &PersistentVolumeClaim, size: Bytes) ->
     })
 }
 
-/// The status of a claim whose storage does not grow. What else it says of growth is not ours.
+/// The status of a claim whose storage does not grow. Other conditions about growth stay.
 pub(crate) fn with_resize_failure(claim: &PersistentVolumeClaim, why: &str) -> Value {
     let mut conditions = conditions_but(claim, &[FAILED]);
     conditions.push(json!({
@@ -199,7 +199,7 @@ pub(crate) fn with_resize_failure(claim: &PersistentVolumeClaim, why: &str) -> V
     json!({"conditions": conditions})
 }
 
-/// The same when it fails no more.
+/// The status without that failure.
 pub(crate) fn without_resize_failure(claim: &PersistentVolumeClaim) -> Value {
     json!({"conditions": conditions_but(claim, &[FAILED])})
 }

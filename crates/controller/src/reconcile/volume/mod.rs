@@ -1,4 +1,4 @@
-//! The reconciler of volumes: takes every volume that changed one step after the other.
+//! Reconciler of volumes: brings each changed volume to its desired state, step by step.
 
 pub(crate) mod apply;
 mod candidate;
@@ -31,10 +31,10 @@ const WORKERS: Workers = Workers {
     long: 0,
 };
 
-/// How often what is not as it shall be is counted.
+/// Interval at which gauges are updated.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Works for ever.
+/// Runs for ever.
 pub async fn run(context: Arc<Context>) {
     watch_all(&context);
     context.wait_until_ready().await;
@@ -52,7 +52,7 @@ pub async fn run(context: Arc<Context>) {
     WORKERS.run(Arc::clone(&context.queue), step).await;
 }
 
-/// Counts now and then what is not as it shall be: of a hundred thousand, in milliseconds.
+/// Updates gauges periodically. Counting a hundred thousand volumes takes milliseconds.
 async fn count(context: &Context) {
     let gauge = |gauge: &Gauge, count: usize| {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

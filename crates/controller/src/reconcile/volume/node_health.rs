@@ -1,4 +1,4 @@
-//! What is said of a node that has to act for a volume, and of which nothing is heard.
+//! Availability of the node that has to act for a volume.
 
 use super::{
     context::Context,
@@ -18,8 +18,8 @@ use crate::{
 use anyhow::Result;
 use kube::ResourceExt;
 
-/// What became of the node that has to act for a volume: the one that was ordered, or else the one that
-/// the scheduler chose. Of ordered nodes the API server is asked only about those whose agents are silent.
+/// Returns why the node that has to act is unavailable: the NodeVolume's node, or else the one that the scheduler
+/// selected. For a NodeVolume's node, the API server is asked only if the agent is silent.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -41,18 +41,18 @@ pub(crate) async fn away(
         node: node.clone(),
         why: away_message(node, known, &silence, Some(node_volume)),
         lost: known != NodeState::Ready,
-        // Until then all writes of late leaders have failed, and whoever lives has spoken.
+        // By then all writes of late leaders have failed, and a live agent has sent a heartbeat.
         removed: known == NodeState::Missing && nodes.is_unheard(node),
     }))
 }
 
-/// Why the node that the scheduler chose cannot make a volume.
+/// Returns why the node that the scheduler selected cannot make a volume.
 async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<UnavailableNode>> {
     let (nodes, ours) = (&context.nodes, &context.ours);
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
     };
-    // Anybody may write it into a claim.
+    // The annotation is untrusted: a claim's author may write it.
     let node = match provisioning::wish(claim, Some(class), ours) {
         Wish::Storage { node: Some(node) } if is_object_name(&node) => node,
         _ => return Ok(None),
@@ -65,7 +65,7 @@ async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<Unavai
             return Ok(Some(UnavailableNode {
                 node: node.clone(),
                 why: away_message(&node, known, &silence, None),
-                // One that never had an agent may never get one.
+                // A node that never had an agent may never get one.
                 lost: known != NodeState::Ready || silence == LastHeartbeat::Never,
                 removed: false,
             }));
@@ -147,7 +147,7 @@ fn away_message(
                 if is_there { "is" } else { "may be" }
             )
         }
-        // Nobody but a person can know that a node never comes back.
+        // Only an administrator can know that a node never comes back.
         Some(node_volume) => format!(
             "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"state\":\"Absent\"}}}}'",
             node_volume.name_any()
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(NodeState::of(Some(&cut)), NodeState::Unready);
     }
 
-    /// The scheduler chose a node whose label another one has too.
+    /// The scheduler selected a node whose hostname label another node has too.
     #[test]
     fn a_chosen_node_to_which_nothing_can_be_bound_is_not_offered_any_more() {
         let server = Server::start().unwrap();

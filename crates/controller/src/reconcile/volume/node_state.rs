@@ -1,11 +1,11 @@
-//! What Kubernetes knows of a node, read from its object.
+//! State of a node in Kubernetes.
 
 use crate::{client::Read, k8s::node::is_unready};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 
-/// Whether a node is there and ready.
+/// Whether a node exists and is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeState {
     /// It has no object.
@@ -17,12 +17,12 @@ pub(crate) enum NodeState {
 }
 
 impl NodeState {
-    /// What a node's object says.
+    /// Reads the state from a node's object.
     pub fn of(node: Option<&Read<Node>>) -> Self {
         let Some(node) = node else {
             return NodeState::Missing;
         };
-        // Of one that is cut the rest may say so.
+        // The unread part may contain a condition.
         if is_unready(&node.object) || node.cut {
             NodeState::Unready
         } else {
@@ -31,7 +31,7 @@ impl NodeState {
     }
 }
 
-/// A node's object.
+/// Reads a node.
 ///
 /// # Errors
 /// When the API server does not answer.

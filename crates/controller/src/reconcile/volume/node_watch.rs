@@ -1,18 +1,17 @@
-//! What becomes of nodes, of which no object tells: they fall silent, and offer more than before.
+//! Periodic checks of nodes for changes without an event: silence, lack of progress, and larger capacities.
 
 use super::context::Context;
 use crate::support::log;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked whether nodes have fallen silent.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Volumes that no node could have are looked at no more often than this because nodes offer more.
+/// Minimum interval between reconciliations of volumes without a node because nodes offer more.
 const OFFERS: Duration = Duration::from_secs(60);
 
-/// Looks at the volumes of nodes that fall silent, and, when nodes offer more, at volumes that no
-/// node could have.
+/// Enqueues volumes whose nodes fall silent or make no progress, and volumes without a node once nodes offer more.
 pub(super) async fn watch_nodes(context: &Context) {
     let mut looked: Option<Instant> = None;
     loop {

@@ -1,4 +1,4 @@
-//! What Kubernetes says of nodes, and by which name volumes are bound to them.
+//! Short-lived cache of nodes, and the hostnames to which volumes are bound.
 
 use super::node_state;
 use crate::{
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::{sync::OnceCell, time::Instant};
 
-/// Why a node can have no volume, whatever is asked of it, in words for people.
+/// Why a node can have no volume at all, as a message.
 #[derive(Debug)]
 pub(super) struct Unfit(pub String);
 
@@ -28,7 +28,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// The hostname that volumes of a node are bound to, or why none can be.
+/// Returns the hostname to which a node's volumes are bound, or why none can be.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -37,23 +37,22 @@ pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<St
     Ok(found.hostname(name).map_err(|Unfit(why)| why))
 }
 
-/// What was found of nodes a moment ago: claims that come together ask for the same node, and before a volume is
-/// made it is looked again.
+/// Recently read nodes, for claims that come together. Before a volume is created, its node is read again.
 #[derive(Debug, Default)]
 pub(super) struct RecentNodes(Mutex<HashMap<String, Arc<Recent>>>);
 
-/// What one look found, or that nobody answered.
+/// The result of one read, or its error.
 #[derive(Debug)]
 struct Recent {
     since: Instant,
     found: OnceCell<Result<Arc<Found>, String>>,
 }
 
-/// Kubernetes itself misses a node only after tens of seconds.
+/// Lifetime of an entry. Kubernetes itself notices a lost node only after tens of seconds.
 const RECENT: Duration = Duration::from_secs(1);
 
 impl RecentNodes {
-    /// Several ask for the same at once, and one of them looks. While it waits another node is looked at.
+    /// Reads a node. Concurrent callers for the same node share one read, and other nodes are read in parallel.
     pub async fn look(&self, client: &Client, name: &str) -> Result<Arc<Found>> {
         let recent = self.recent(name);
         let look = || async {
@@ -66,7 +65,7 @@ impl RecentNodes {
 
     fn recent(&self, name: &str) -> Arc<Recent> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever still waits for an answer shares it, however long that takes.
+        // A pending read is shared, however long it takes.
         all.retain(|_, recent| recent.since.elapsed() < RECENT || !recent.found.initialized());
         let new = || {
             Arc::new(Recent {
@@ -78,7 +77,7 @@ impl RecentNodes {
     }
 }
 
-/// A node, and those that have its hostname: usually its own name, but not always.
+/// A node, and all nodes with its hostname label. The hostname is usually, but not always, the node's name.
 #[derive(Debug)]
 pub(super) struct Found {
     pub node: Option<Read<Node>>,
@@ -87,7 +86,7 @@ pub(super) struct Found {
 
 impl Found {
     async fn look(client: &Client, name: &str) -> Result<Found> {
-        // As it usually is, one request tells all. No label is longer.
+        // Usually the hostname is the node's name, and one request suffices. Labels have at most 63 characters.
         if name.len() <= 63 {
             let called = called(client, name).await?;
             if let Some(node) = called.iter().find(|node| node.name_any() == name) {
@@ -106,8 +105,8 @@ impl Found {
         Ok(Found { node, called })
     }
 
-    /// The name that its volumes are bound to. A node may write its label itself, so it is looked that no other one
-    /// has it: pods would be sent there.
+    /// Returns the hostname to which the node's volumes are bound. A node may write its own label, so no other node may
+    /// have the same one: pods would be scheduled there.
     pub fn hostname(&self, name: &str) -> Result<String, Unfit> {
         let Some(node) = &self.node else {
             return Err(Unfit(format!(
@@ -129,9 +128,8 @@ impl Found {
     }
 }
 
-/// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
-/// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
-/// label after any list.
+/// Lists the nodes with a hostname label from the API server's cache. Before 1.31, a consistent list would read and
+/// decode every node of the cluster, and a node may change its label after any list.
 async fn called(client: &Client, label: &str) -> Result<Vec<Read<Node>>> {
     let nodes: Api<Read<Node>> = Api::all(client.clone());
     let with_it = ListParams::default()

@@ -1,4 +1,4 @@
-//! Reconciling one volume: it takes one step after the other until it rests.
+//! Reconciles one volume: applies steps until none is left.
 
 use super::{
     apply::StepWriter,
@@ -19,16 +19,16 @@ use anyhow::Result;
 use flexvol_sdk::ErrorClass;
 use std::time::Duration;
 
-/// How soon what cannot be had, or is stuck, is looked at again, if nothing says that it has changed.
+/// Backoff for a volume that is refused or blocked, if no event says that something has changed.
 const STUCK: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
 
-/// Looks at one volume, and does what is to be done for it.
+/// Reconciles one volume.
 ///
 /// # Errors
-/// When a step is not done; a conflict, when something has changed meanwhile.
+/// When a step fails, with a conflict if an object has changed meanwhile.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> {
     context.claims.looks_at(name);
     let done = steps(context, name).await;
@@ -43,7 +43,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
 
 async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     let act = StepWriter { context, name };
-    // Of what nobody knows anything nothing is to be done: whoever tells of it again is heard.
+    // An unknown volume needs no work. An event enqueues it again.
     if !context.index.knows(name) && !context.claims.has(name) {
         return Ok(Outcome::Done);
     }
@@ -63,11 +63,11 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 }
                 let claim = view.live.claim.as_ref();
                 if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
-                    // So that the answer of the node is a reason to look again.
+                    // Makes the node's answer a reason to reconcile.
                     context.claims.add(name, claim);
                     return Ok(Outcome::RequeueWithBackoff(OTHERS));
                 }
-                // The scheduler was asked for another node. Where the claim's pod has gone it looks for none.
+                // The scheduler was asked for another node. It selects none if the claim's pod is gone.
                 let asked = context.reschedules.lasts(name);
                 let seeks = asked.filter(|_| claim.is_some() && view.node().is_none());
                 return Ok(match seeks {
@@ -91,7 +91,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 }
                 return Ok(Outcome::RequeueWithBackoff(STUCK));
             }
-            // Also if it cannot be written.
+            // Reported before the write, which may fail.
             Step::SetResizeFailure(why) => report::waits(context, &view.live, why),
             Step::RequestDeletion => {
                 let live = &view.live;
@@ -111,7 +111,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         let node_volume_before = view.node_volume_meta(name).unwrap_or_default();
         let done = act.step(&step, &mut view).await;
         if let Err(error) = &done {
-            // Whoever is told of a refusal is told of the objects too.
+            // Reporting a rejection needs the live objects.
             if view.is_cached() && (is_stale(error) || is_refused(error)) {
                 view = View::live(context, name).await?;
                 continue;
@@ -120,7 +120,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 step,
                 Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
             );
-            // Others' admission may let nobody write what has to be written.
+            // Others' admission webhooks may reject a necessary write.
             if !is_conflict(error) && (makes || is_refused(error)) {
                 report::waits(context, &view.live, &error_message(error));
             }
@@ -156,24 +156,24 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             context.own_writes.add_deletion(deleted);
             context.index.node_volume_deleted(name, uid(deleted));
             if live.volume.is_some() {
-                // From what its NodeVolume is made anew nobody has read.
+                // The NodeVolume is recreated from the persistent volume, which has to be read first.
                 return Ok(Outcome::RequeueAfter(Duration::ZERO));
             }
-            // Another node has to act, if the scheduler has chosen one already.
+            // Another node has to act now, if the scheduler has selected one already.
             view.live.away = away(context, &view.live).await?;
         }
     }
     anyhow::bail!("the volume needs more than {STEPS} steps")
 }
 
-/// Whether a write was refused because its object is not as was told of it.
+/// Whether a write failed because the cached object was stale.
 fn is_stale(error: &anyhow::Error) -> bool {
     let request = error.downcast_ref::<kube::Error>().map(refusal);
     matches!(request, Some(Refusal::Changed | Refusal::Missing))
 }
 
-/// The next step; none, if everything has to be read before that. Before a volume is made, and before its
-/// NodeVolume says that, it is looked whether it can be bound to the node that has its storage.
+/// Returns the next step, or `None` if a live read is needed first. Before a volume is created, and before its
+/// NodeVolume announces that, the node's hostname is checked: the volume is bound to it.
 async fn next(context: &Context, name: &str, view: &mut View) -> Result<Option<Step>> {
     let known = |view: &View| {
         let observed = view.observed(name, &context.ours);
@@ -199,8 +199,8 @@ async fn next(context: &Context, name: &str, view: &mut View) -> Result<Option<S
     Ok(known(view))
 }
 
-/// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for
-/// another node, the NodeVolume is taken back after that, and that alone counts.
+/// Records in `nodes` what was ordered and whether the node had capacity. `Reschedule` is not counted, because the
+/// deletion of the NodeVolume follows it.
 fn note_room(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
     let Some((node, class, size)) = live.ordered() else {
         return;
@@ -211,7 +211,7 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
         Step::RequestDeletion => {
             let failed = live.kept_failing();
             let failed = failed.map(|problem| (problem.class(), &*problem.message));
-            // Its hostname may be its own again when the next node is chosen, and another's after that.
+            // The hostname may be unique again when the next node is selected, and ambiguous after that.
             let own = live.unbindable().or(live.stalled.as_deref());
             let own = own.map(|why| (ErrorClass::Retryable, why));
             if let (Some(node_volume), Some((error, words))) = (&live.node_volume, own.or(failed)) {

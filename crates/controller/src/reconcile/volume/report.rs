@@ -1,4 +1,4 @@
-//! What people are told of a volume: by events, and in the log.
+//! Reports about a volume: events, log and metrics.
 
 use super::context::Context;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     observe::VolumeObjects, support::log,
 };
 
-/// A step was done, and these are the objects after it.
+/// Reports a step that was applied, with the objects after it.
 pub(super) fn done(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
     context.metrics.operated("step", "done");
     let claim = live.claim.as_ref().map(|claim| &claim.metadata);
@@ -23,8 +23,8 @@ pub(super) fn done(context: &Context, name: &str, step: &Step, live: &VolumeObje
     tell_done(context, live, step);
 }
 
-/// Says what hinders, on the object that people look at, and where nobody can be told, as in a namespace
-/// that is being deleted, in the log.
+/// Reports what blocks a volume, as an event on the object that users look at, and in the log, because no event can be
+/// written in a namespace that is being deleted.
 pub(super) fn waits(context: &Context, live: &VolumeObjects, why: &str) {
     let (volume, claim) = live.names();
     log::warn(
@@ -82,7 +82,7 @@ fn tell_done(context: &Context, live: &VolumeObjects, step: &Step) {
     }
 }
 
-/// Why the scheduler is asked for another node than the one that it chose.
+/// Returns why the scheduler is asked for another node.
 fn why_rescheduled(live: &VolumeObjects) -> String {
     let away = live.away.as_ref().map(|away| away.why.as_str());
     let why = live.unbindable().or(live.stalled.as_deref()).or(away);

@@ -1,5 +1,5 @@
-//! For which volumes the scheduler was asked for another node, and when it may be asked again: it does not
-//! know what nodes lack, and may choose the same one each time.
+//! Volumes for which the scheduler was asked for another node, with backoff: the scheduler does not know what nodes
+//! lack, and may select the same one each time.
 
 use crate::runtime::backoff::Backoff;
 use std::{
@@ -9,21 +9,21 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long the scheduler's next choice is given.
+/// Backoff for the scheduler's next selection.
 const PAUSE: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(300),
 };
 
-/// After so long a volume is not the same case any more.
+/// Time after which an entry expires.
 const FORGET: Duration = Duration::from_secs(900);
 
-/// When, and how often in a row, by name of the volume.
+/// Time and number of consecutive requests, by the volume's name.
 #[derive(Debug, Default)]
 pub(crate) struct Reschedules(Mutex<HashMap<String, (Instant, u32)>>);
 
 impl Reschedules {
-    /// How long the scheduler must not be asked for this volume, if it was asked lately.
+    /// Returns the rest of the pause before the scheduler may be asked again for this volume.
     pub fn pause(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, times) = *all.get(name)?;
@@ -31,7 +31,7 @@ impl Reschedules {
         (!left.is_zero()).then_some(left)
     }
 
-    /// For how long this volume is the same case yet, if the scheduler was asked.
+    /// Returns the rest of this volume's entry's lifetime, if the scheduler was asked.
     pub fn lasts(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, _) = all.get(name)?;
@@ -39,7 +39,7 @@ impl Reschedules {
         (!left.is_zero()).then_some(left)
     }
 
-    /// The scheduler was asked.
+    /// Records a request to the scheduler.
     pub fn asked(&self, name: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, (when, _)| when.elapsed() < FORGET);

@@ -10,7 +10,7 @@ use crate::{
 use flexvol_apiserver::{Key, Server};
 use serde_json::{from_value, json};
 
-/// Its driver makes nothing smaller than that.
+/// The driver has a minimum size.
 #[test]
 fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_again() {
     let server = Server::start().unwrap();

@@ -1,8 +1,8 @@
-//! What is known of one volume while it is reconciled: what was read, or what watches have told.
+//! State of one volume during its reconciliation: live reads and cached objects.
 //!
-//! As it usually goes the claim alone is read, and of persistent volume and NodeVolume it is known what watches
-//! have told. What is written to these is written on the condition of the version that was told of, and what is made
-//! on the condition that it is not there; [`follows_cache`] says which steps that is enough for.
+//! Usually only the claim is read live, and persistent volume and NodeVolume come from the cache. Writes to cached
+//! objects are conditioned on the cached resource version, and creations fail if the object exists. [`follows_cache`]
+//! says which steps may be decided that way.
 
 use super::{context::Context, node_health::away};
 use crate::{
@@ -19,16 +19,16 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, api::ObjectMeta};
 use std::collections::BTreeMap;
 
-/// One volume, as far as it is known.
+/// State of one volume.
 pub(super) struct View {
-    /// What was read, also by writing it.
+    /// Objects that were read live, or returned by a write.
     pub live: VolumeObjects,
-    /// What watches have told of what was not read; none, if everything was.
+    /// The cached rest, or `None` if everything was read live.
     cached: Option<VolumeEntry>,
 }
 
 impl View {
-    /// Everything, as it is now.
+    /// Reads all objects live.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -47,7 +47,7 @@ impl View {
         Ok(View { live, cached: None })
     }
 
-    /// The claim as it is now, and the rest as watches have told of it; none where that may not be enough.
+    /// Reads the claim live, and takes the rest from the cache. Returns `None` if that may not suffice.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -67,11 +67,11 @@ impl View {
         let claim = observe::read_claim(&context.client, claim_uid(name), &place).await?;
         let mut live = VolumeObjects::default();
         live.put_claim(claim);
-        // What is not understood is told. And of what is made for a claim that is gone by force a watch may tell later.
+        // A truncated claim is reported. If the claim is gone by force, the cache may lag behind objects made for it.
         if live.claim_is_cut || entry.is_empty() && live.claim.is_none() {
             return Ok(None);
         }
-        // What nobody may want any more is looked at as it is now.
+        // A volume that may be unwanted is read live.
         if let (None, Some(volume)) = (&live.claim, &entry.volume) {
             let wanted = entry.node_volume.as_ref().map(|told| told.what.desired);
             if wanted == Some(StorageState::Present) {
@@ -96,7 +96,7 @@ impl View {
         Ok(Some(View { live, cached }))
     }
 
-    /// As far as decisions need it.
+    /// Reduces the objects to what decisions need.
     pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
         let cached = self.cached.as_ref();
         let told = cached.and_then(|cached| Some(cached.volume.as_ref()?.what.clone()));
@@ -111,15 +111,15 @@ impl View {
         observed
     }
 
-    /// Whether a step is taken from what is known, or everything is read before.
+    /// Whether a step may be applied with this view, or needs a live read first.
     pub fn is_enough_for(&self, step: &Step, observed: &Observed) -> bool {
         if self.cached.is_none() {
             return true;
         }
         match step {
-            // What was just ordered is to come.
+            // An answer to what was just ordered is still to come.
             Step::NoOp if self.live.node_volume.is_some() => true,
-            // These need the object itself.
+            // These steps need the whole object.
             Step::CreatePersistentVolume if self.live.node_volume.is_none() => false,
             Step::RemovePersistentVolumeFinalizer | Step::RequestDeletion
                 if self.live.volume.is_none() =>
@@ -130,12 +130,12 @@ impl View {
         }
     }
 
-    /// Whether not everything was read.
+    /// Whether a part comes from the cache.
     pub fn is_cached(&self) -> bool {
         self.cached.is_some()
     }
 
-    /// The node whose storage was ordered.
+    /// The NodeVolume's node.
     pub fn node(&self) -> Option<&str> {
         let read = self.live.node_volume.as_ref();
         let told = || self.cached.as_ref()?.node_volume.as_ref();
@@ -143,7 +143,7 @@ impl View {
         read.or_else(|| Some(told()?.what.node.as_str()))
     }
 
-    /// The most that was ordered of it so far.
+    /// The largest size that was ordered so far.
     pub fn most_ordered(&self) -> Option<Bytes> {
         let read = self.live.node_volume.as_ref();
         let told = || self.cached.as_ref()?.node_volume.as_ref();
@@ -151,7 +151,7 @@ impl View {
         read.or_else(|| Some(told()?.what.max_requested_size))
     }
 
-    /// What is needed to write the persistent volume.
+    /// Metadata for writes of the persistent volume.
     ///
     /// # Errors
     /// When there is none.
@@ -162,7 +162,7 @@ impl View {
         read.or_else(told).context("the persistent volume is gone")
     }
 
-    /// What is needed to write the NodeVolume.
+    /// Metadata for writes of the NodeVolume.
     ///
     /// # Errors
     /// When there is none.
@@ -173,7 +173,7 @@ impl View {
         read.or_else(told).context("the NodeVolume is gone")
     }
 
-    /// The persistent volume is as the API server has answered, or is gone.
+    /// Stores the persistent volume as a write returned it, or `None` if it is gone.
     pub fn put_volume(&mut self, volume: Option<PersistentVolume>) {
         self.live.volume = volume;
         if let Some(cached) = &mut self.cached {
@@ -181,7 +181,7 @@ impl View {
         }
     }
 
-    /// The NodeVolume is as the API server has answered, or is gone.
+    /// Stores the NodeVolume as a write returned it, or `None` if it is gone.
     pub fn put_node_volume(&mut self, node_volume: Option<crate::api::v1alpha1::NodeVolume>) {
         self.live.node_volume = node_volume;
         if let Some(cached) = &mut self.cached {
@@ -189,7 +189,7 @@ impl View {
         }
     }
 
-    /// Whether the claim's class is of another driver or has other parameters than what was ordered.
+    /// Whether the claim's class has another driver or other parameters than the NodeVolume.
     fn is_outdated(&self, told: u64, ours: &ServedDrivers) -> bool {
         let none = BTreeMap::new();
         self.live.class.as_ref().is_some_and(|class| {
@@ -199,7 +199,7 @@ impl View {
     }
 }
 
-/// Whether a node has done what is asked of it, as far as a watch has told; if not there is more to be read.
+/// Whether a node is done with a NodeVolume, by the cache. If not, live reads are needed.
 fn rests(context: &Context, node_volume: &NodeVolume) -> bool {
     has_reached(node_volume)
         && node_volume.problem.is_none()

@@ -1,4 +1,4 @@
-//! What the controller watches, and which of its news make it look at a volume.
+//! Watches of the controller, and the events that enqueue a volume.
 
 #[cfg(test)]
 mod tests;
@@ -33,10 +33,10 @@ use std::{
     time::Duration,
 };
 
-/// For so long a claim that was bound is left to Kubernetes, which writes it several times.
+/// Pause after a claim was bound, because Kubernetes writes it several times.
 const BINDING: Duration = Duration::from_millis(500);
 
-/// Watches all that volumes depend on.
+/// Watches all kinds on which volumes depend.
 pub(super) fn watch_all(context: &Arc<Context>) {
     context.nodes.listen();
     watch(context, claim_seen, |context, listed| {
@@ -57,12 +57,12 @@ pub(super) fn watch_all(context: &Arc<Context>) {
         context.classes.keep(listed);
         Vec::new()
     });
-    // A node that has gone is silent, and then it is looked whether it is there.
+    // A node that is gone falls silent, and then its existence is checked.
     watch(context, node_seen, |_, _| Vec::new());
 }
 
-/// Watches all objects of a kind. When they were listed anew, `keep` forgets all but those with these
-/// UIDs, and says which volumes they are of.
+/// Watches all objects of a kind. After a repeated list, `keep` drops all objects except those with these UIDs, and
+/// returns the volumes of the dropped ones.
 fn watch<K>(
     context: &Arc<Context>,
     seen: fn(&Context, &K, Presence),
@@ -79,7 +79,7 @@ fn watch<K>(
             Event::ListBegins => {}
             Event::Object(object, presence) => seen(&context, &object, presence),
             Event::Listed(listed) => {
-                // What is not among them has gone, and nobody said so.
+                // Known objects that the list lacks were deleted without an event.
                 let gone = listed.map(|listed| keep(&context, &listed));
                 for name in gone.into_iter().flatten() {
                     context.enqueue(&name);
@@ -101,14 +101,14 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
     let name = volume_name(uid(&claim.metadata));
     let ours = match claim::provisioner(claim) {
         Some(provisioner) => context.ours.driver_of(provisioner).is_some(),
-        // Whoever replaces a claim may leave it out. Its volume may not have been listed yet.
+        // A claim that is recreated by hand may lack the annotation. Its volume may not have been listed yet.
         None => seen.bound_to() == Some(&name),
     };
     let other = seen.bound_to().filter(|volume| {
-        // Made for another claim, which has gone.
+        // The volume was made for another claim, which is gone.
         !held && *volume != name && context.index.has_volume(volume)
     });
-    // Its author may have taken away what says that it is ours, before a watch told of its NodeVolume.
+    // The author may have removed the provisioner's annotation before a watch reported the NodeVolume.
     let known = claims.has(&name) || context.index.has_node_volume(&name);
     if !ours && !held && !known && other.is_none() {
         return;
@@ -135,13 +135,13 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         claims.forget(&name);
     } else if !there || seen.volume.is_some() && seen.deleting && !held {
         claims.forget(&name);
-        // Of one that was bound Kubernetes releases the volume, and that is seen.
+        // Kubernetes releases the volume of a bound claim, which causes an event of its own.
         if !is_bound {
             context.queue.push(&namespace, &name);
         }
     } else {
         let written = context.own_writes.has(&claim.metadata);
-        // All that is left is to let go of it, when Kubernetes has written what it writes of a claim that is bound.
+        // Only our finalizer has to be removed, after Kubernetes has finished its writes of the bound claim.
         let is_served = held
             && !seen.deleting
             && seen.volume.as_ref() == Some(&name)
@@ -166,7 +166,7 @@ fn node_seen(context: &Context, node: &StorageNode, presence: Presence) {
 
 fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Presence) {
     let name = node_volume.name_any();
-    // What is told of it between its deletion and its end is no news.
+    // Events between its deletion and its end are irrelevant.
     let deleted = context.own_writes.has_deleted(&node_volume.metadata);
     let presence = if deleted { Presence::Gone } else { presence };
     let changed = context
@@ -177,7 +177,7 @@ fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Prese
         Presence::Gone => context.nodes.node_volumes_gone([&*name].into_iter()),
     }
     let is_left = || context.index.is_held(&name) || context.claims.has(&name);
-    // Its node acts next, and answers. Where there is nothing to be done it does not answer either.
+    // The node acts next, and its answer causes an event. A node with nothing to do does not answer.
     let status = node_volume.status.clone().unwrap_or_default();
     let is_awaited = context.index.awaits_node(&name)
         && next_callout(&node_volume.spec, &status) != Callout::Nothing
@@ -198,7 +198,8 @@ fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence)
     let was_ours = context.index.has_volume(&name);
     let changed = context.index.volume(volume, presence, &context.ours);
     let deleting = volume.metadata.deletion_timestamp.is_some();
-    // Until its claim has gone, the claim is what changes; and while its storage goes, that, unless people keep it.
+    // Before its claim is gone, the claim's events count. While its storage is deleted, the NodeVolume's do, unless the
+    // volume is retained.
     let ends = (lost_its_claim(volume) || deleting)
         && match context.index.get(&name).node_volume.map(|known| known.what) {
             Some(known) if known.desired == StorageState::Absent => {
@@ -209,13 +210,13 @@ fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence)
             Some(_) => true,
             None => context.index.is_held(&name),
         };
-    // Only the volume says that its claim is its own.
+    // Only the volume's own event tells that another claim has it.
     let told = (changed && ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
-    // Somebody else's may have been in the way, and is gone or ours by now.
+    // A foreign volume may have blocked the name, and is gone or ours now.
     let becomes_ours = context.is_ready() && !was_ours && is_ours(volume, &context.ours);
     let makes_way =
         (presence == Presence::Gone || becomes_ours) && context.claims.place(&name).is_some();
-    // By force, which nobody would tell of any more once its claim has gone too.
+    // The volume was removed by force, which no event would tell any more once its claim is gone too.
     let vanished = presence == Presence::Gone && was_ours && context.index.wants_storage(&name);
     if vanished || (told || makes_way) && !context.own_writes.has(&volume.metadata) {
         let claim = volume::holder(volume);
@@ -224,7 +225,7 @@ fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence)
     }
 }
 
-/// What a class did not allow it may allow now.
+/// Applies a watch's report of a class, and enqueues its claims: a changed class may allow what it did not.
 fn class_seen(context: &Context, class: &StorageClass, presence: Presence) {
     let name = class.name_any();
     match presence {

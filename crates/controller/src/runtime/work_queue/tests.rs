@@ -133,7 +133,7 @@ async fn whoever_has_many_names_delays_another_by_one() {
         let name = queue.next().await;
         queue.done(&name, Outcome::Done);
     }
-    // Those that wait again are still whose they were.
+    // Keys that wait for a retry keep their owners.
     tokio::time::advance(MINUTE).await;
     let mut again = Vec::new();
     for _ in 0..6 {

@@ -1,4 +1,4 @@
-//! What is to be done for a claim that is made anew, as its persistent volume carries it.
+//! The note on a persistent volume about the recreation of its claim.
 
 use super::preconditions::{Found, Plan};
 use crate::{
@@ -20,23 +20,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
 
-/// What is to be done.
+/// The note, which is stored in an annotation.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Note {
-    /// Of this form; another one is not understood.
+    /// Version of the format. Unknown versions are rejected.
     version: Version,
-    /// The UID of the claim's namespace. Who has one of its name later may be somebody else. What former versions wrote
-    /// has none.
+    /// UID of the claim's namespace: a later one of its name may be another tenant's. Missing in notes of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace_uid: Option<String>,
-    /// The UID of the claim that goes.
+    /// UID of the claim that is deleted.
     former: String,
-    /// The claim that comes.
+    /// The claim that is created.
     claim: PersistentVolumeClaim,
-    /// What it asks for in the end, in bytes.
+    /// The size that it finally requests, in bytes.
     size: u64,
-    /// What becomes of the volume when it is released, otherwise than now.
+    /// The reclaim policy to restore.
     reclaim_policy: String,
 }
 
@@ -46,34 +46,34 @@ enum Version {
     One,
 }
 
-/// The namespace in which a run finds itself.
+/// The namespace in which the command runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NamespaceIdentity<'a> {
-    /// Its UID now, read after the claim: whatever claim was seen before is of no later one.
+    /// Its current UID, read after the claim, so that no claim of a later namespace was read.
     pub uid: &'a str,
-    /// That of the one which a person said shall have the data.
+    /// UID of the namespace that the administrator has accepted for the data.
     pub accepted: Option<&'a str>,
 }
 
-/// What is next.
+/// The next action of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Move {
-    /// The volume is kept, whatever becomes of its claim.
+    /// Set the volume's reclaim policy to Retain.
     Keep,
-    /// The claim is deleted, if it is of this version.
+    /// Delete the claim, if it has this resource version.
     Delete(String),
-    /// The claim is made: it names the volume, and waits for it.
+    /// Create the claim, which names the volume and waits for it.
     Make,
-    /// The volume is said to be for the claim of this UID, which has come, and to have the size with which it comes. By
-    /// the name alone whoever makes a claim of that name in a later namespace of that name would get its data.
+    /// Reserve the volume for the new claim with this UID, with the size of that claim. A reservation by name alone
+    /// would give the data to any claim of that name in a later namespace of that name.
     Offer(String),
-    /// The claim, if it is of this version, asks for what its storage has beyond that.
+    /// Request what the storage has beyond that, if the claim has this resource version.
     Raise(String),
-    /// The volume gets its reclaim policy back, and loses the note: the last move.
+    /// Restore the volume's reclaim policy and remove the note: the last action.
     GiveBack,
-    /// Nothing, until others have done their part.
+    /// Wait for another component.
     Wait(String),
-    /// Nothing, because of somebody else.
+    /// Stop, because of another writer.
     Stop(String),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Move {
     }
 }
 
-/// What Kubernetes writes into a claim about its way to its volume, and would believe of a new one.
+/// Annotations that Kubernetes writes during provisioning and binding, and would believe on a new claim.
 const OF_BINDING: [&str; 6] = [
     "pv.kubernetes.io/bind-completed",
     "pv.kubernetes.io/bound-by-controller",
@@ -103,7 +103,7 @@ const OF_BINDING: [&str; 6] = [
 ];
 
 impl Note {
-    /// For a claim that is there; `noted` is what its volume carries already.
+    /// Creates the note for an existing claim. `noted` is the volume's existing note.
     pub(super) fn new(found: &Found, plan: &Plan, noted: Option<&Note>) -> Self {
         let Found { claim, volume, .. } = found;
         let policy = match noted {
@@ -120,7 +120,7 @@ impl Note {
         }
     }
 
-    /// The one that a volume carries.
+    /// Reads a volume's note.
     pub(super) fn of(volume: &PersistentVolume) -> Result<Option<Self>> {
         let annotations = volume.metadata.annotations.as_ref();
         let Some(text) = annotations.and_then(|all| all.get(RECOVERY)) else {
@@ -158,13 +158,13 @@ impl Note {
         Bytes(self.size)
     }
 
-    /// With which the claim is made anew.
+    /// The size with which the claim is recreated.
     fn base(&self) -> Bytes {
         let spec = self.claim.spec.as_ref();
         spec.and_then(|spec| request(spec).ok()).unwrap_or_default()
     }
 
-    /// A patch for a volume that is kept from now on, and found by whoever repeats the command.
+    /// Patch that retains the volume and stores the note, so that a repeated command finds it.
     pub(super) fn to_keep(&self) -> Result<Value> {
         let text = serde_json::to_string(self).context("write the note")?;
         Ok(json!({
@@ -173,7 +173,7 @@ impl Note {
         }))
     }
 
-    /// A patch for a volume that no claim has, and the claim of this UID shall have.
+    /// Patch that reserves a released volume for the claim with this UID.
     pub(super) fn to_offer(&self, uid: &str) -> Value {
         let meta = &self.claim.metadata;
         json!({"spec": {
@@ -186,7 +186,7 @@ impl Note {
         }})
     }
 
-    /// A patch for a volume that its new claim has.
+    /// Patch for a volume that its new claim has.
     pub(super) fn to_give_back(&self) -> Value {
         json!({
             "metadata": {"annotations": {RECOVERY: null}},
@@ -194,7 +194,7 @@ impl Note {
         })
     }
 
-    /// What is next, where these are there, and the volume carries this note.
+    /// Returns the next action in this state, with this note on the volume.
     pub(super) fn next(
         &self,
         volume: &PersistentVolume,
@@ -206,7 +206,7 @@ impl Note {
         if volume.metadata.deletion_timestamp.is_some() {
             return Move::Stop(format!("persistent volume {name} is being deleted"));
         }
-        // Where the former claim is, there is its namespace.
+        // The existence of the former claim proves that the namespace is the same.
         let is_proven = self.namespace_uid.is_none() && claim.as_ref().is_some_and(is_former);
         let why = self.is_of_another(&name, place);
         if let Some(why) = why.filter(|_| !is_proven) {
@@ -241,7 +241,7 @@ impl Note {
         }
     }
 
-    /// Why the namespace that there is now does not get the data.
+    /// Returns why the current namespace does not get the data.
     fn is_of_another(&self, volume: &str, place: NamespaceIdentity<'_>) -> Option<String> {
         let NamespaceIdentity { uid, accepted } = place;
         let former = self.namespace_uid.as_deref();
@@ -260,7 +260,7 @@ impl Note {
         ))
     }
 
-    /// The claim that has to go.
+    /// The next action while the former claim exists.
     fn goes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Move {
         if !has(claim, volume) {
             return Move::Stop("the claim has its volume no more".to_owned());
@@ -271,7 +271,7 @@ impl Note {
         Move::Delete(version(claim))
     }
 
-    /// A claim of that name that is not the former one.
+    /// The next action with a new claim of that name.
     fn comes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume, size: Bytes) -> Move {
         let name = volume.name_any();
         let spec = claim.spec.clone().unwrap_or_default();
@@ -303,14 +303,14 @@ impl Note {
     }
 }
 
-/// What a person has to decide who finds the data of two claims of one name.
+/// The message if there are two claims of one name, and an administrator has to choose between their data.
 pub(super) fn either(former: &str, other: &str) -> String {
     format!(
         "persistent volume {former} has the data of a former claim of this name, for which a run has stopped early, and the claim is another one since, with persistent volume {other}. To forget the former one: kubectl annotate pv {former} {RECOVERY}-. To have it back: delete the claim, which may delete the data in {other}, and repeat the command"
     )
 }
 
-/// Whether a volume's storage stays, whatever becomes of its claim.
+/// Whether the volume's storage is retained, whatever becomes of its claim.
 pub(super) fn is_kept(volume: &PersistentVolume) -> bool {
     policy(volume) == Some("Retain")
 }
@@ -319,20 +319,20 @@ fn version(claim: &PersistentVolumeClaim) -> String {
     claim.metadata.resource_version.clone().unwrap_or_default()
 }
 
-/// What becomes of a volume when it is released.
+/// The volume's reclaim policy.
 fn policy(volume: &PersistentVolume) -> Option<&str> {
     let spec = volume.spec.as_ref()?;
     spec.persistent_volume_reclaim_policy.as_deref()
 }
 
-/// Whether a volume is for a claim of this namespace and name, whichever that is.
+/// Whether a volume is for a claim of this namespace and name, with any UID.
 pub(super) fn is_for(volume: &PersistentVolume, (namespace, name): (&str, &str)) -> bool {
     holder(volume).is_some_and(|holder| {
         holder.namespace.as_deref() == Some(namespace) && holder.name.as_deref() == Some(name)
     })
 }
 
-/// A claim as it was, but for its size and for what Kubernetes has made of it.
+/// Copies a claim with another size, and without what Kubernetes has added.
 fn made_anew(claim: &PersistentVolumeClaim, size: Bytes) -> PersistentVolumeClaim {
     let former = &claim.metadata;
     let mut annotations = former.annotations.clone().unwrap_or_default();

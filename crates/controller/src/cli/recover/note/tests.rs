@@ -1,16 +1,16 @@
-//! Moves, and what Kubernetes answers to them.
+//! Tests of the actions of a recovery, with a double of Kubernetes.
 
 use super::*;
 use crate::cli::recover::preconditions::{plan, tests::found};
 use serde_json::{from_value, to_value};
 
-/// The namespace of the claim that was found.
+/// The namespace of the claim.
 const SAME: NamespaceIdentity<'_> = NamespaceIdentity {
     uid: "n-1",
     accepted: None,
 };
 
-/// Merges as the API server does (RFC 7386).
+/// Applies a merge patch (RFC 7386).
 fn merge(into: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *into = patch.clone();
@@ -28,7 +28,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// The two objects, and what Kubernetes does with them.
+/// The two objects, with Kubernetes' reactions.
 struct Cluster {
     volume: Value,
     claim: Option<Value>,
@@ -87,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// Whatever a run has noted for this claim.
+/// A note for this claim, with its cluster.
 fn noted(size: Option<Bytes>) -> (Note, Cluster) {
     let found = found();
     let note = Note::new(&found, &plan(&found, size).unwrap(), None);
@@ -104,7 +104,7 @@ fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
     for size in [None, Some(Bytes(20 << 20))] {
         let (_, mut cluster) = noted(size);
         let mut moves = Vec::new();
-        // As one that is started anew each time knows it.
+        // Each iteration knows only what a restarted command knows.
         while let Some(note) = Note::of(&cluster.volume()).unwrap() {
             assert_eq!(note.place(), ("ns", "data-db-0"));
             let next = note.next(&cluster.volume(), cluster.claim().as_ref(), SAME);
@@ -198,7 +198,7 @@ fn nothing_is_given_back_to_a_claim_that_is_being_deleted() {
     assert_eq!(note.next(&cluster.volume(), None, SAME), Move::Keep);
 }
 
-/// Whoever has the name now may be another tenant, and the data are not his.
+/// The namespace's name may belong to another tenant now, who must not get the data.
 #[test]
 fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
     let (note, mut cluster) = noted(None);
@@ -232,7 +232,7 @@ fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
     assert!(moves.contains(&Move::Make) && moves.contains(&Move::Offer("2".to_owned())));
 }
 
-/// As version 0.1 wrote it before a note had the namespace's UID.
+/// Format of version 0.1, before notes had the namespace's UID.
 const WITHOUT_NAMESPACE: &str = r#"{"version":"1","former":"1","claim":{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"annotations":{"of":"people"},"labels":{"app":"db"},"name":"data-db-0","namespace":"ns"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"10Mi"}},"storageClassName":"c","volumeName":"pvc-1"}},"size":10485760,"reclaimPolicy":"Delete"}"#;
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, from_value, json};
 
-/// The claim of a set's first pod, which asks for 30 MiB and has 10, as its storage has.
+/// The claim of a set's first pod, with a request of 30 MiB and storage of 10 MiB.
 pub fn found() -> Found {
     let claim = json!({
         "metadata": {
@@ -160,7 +160,7 @@ fn a_set_that_asks_for_more_or_would_make_the_claim_itself_speaks_against_it() {
     }
 }
 
-/// It has made none of its pods yet, and makes any of their claims in the next moment.
+/// The set has created none of these pods yet, but may create any of their claims in the next moment.
 #[test]
 fn a_set_that_is_just_scaled_up_by_far_speaks_against_it() {
     for (claim, makes) in [

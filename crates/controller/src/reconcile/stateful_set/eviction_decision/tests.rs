@@ -24,7 +24,7 @@ fn claim(name: &str, pending: Option<i64>) -> Claim {
     }
 }
 
-/// Three pods that are ready, and the claim of the last one waits since second 100.
+/// A set of three ready pods, whose last pod's claim has been pending since second 100.
 fn ready() -> Snapshot {
     Snapshot {
         rolls: false,
@@ -43,7 +43,7 @@ fn evict(ordinal: i64) -> Decision {
     }
 }
 
-/// A set of one pod, of which a claim was to grow then.
+/// A set of one pod, with a claim that has been pending since this time.
 pub fn alone(made: Timestamp, since: Timestamp) -> Snapshot {
     let mut own = pod(0, State::Ready);
     own.made = made;

@@ -32,7 +32,7 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
         claims.wait_for_node(&format!("pvc-{number}"));
     }
     claim_seen(&context, &claim(0), Presence::Gone);
-    // It was looked at while that came.
+    // The volume was being reconciled when the event arrived.
     claims.wait_for_node("pvc-0");
     let mut bound = claim(1);
     bound.spec = from_value(json!({"volumeName": "pvc-1"})).unwrap();
