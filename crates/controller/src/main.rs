@@ -29,7 +29,7 @@ use std::{
     env, fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    process::{self, ExitCode},
+    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -256,8 +256,8 @@ fn print(text: &str) -> Result<()> {
     output.write_all(text.as_bytes()).context("print")
 }
 
-/// Fails if `mounts` is this process's own mount namespace, unless this process is process 1. Without `hostPID`,
-/// process 1 is one of the pod's, and volumes that a driver mounts in its namespace are invisible to the node.
+/// Fails if `mounts` is this process's own mount namespace. Without `hostPID`, process 1 is one of the pod's, often this
+/// one, and volumes that a driver mounts in its namespace are invisible to the node.
 fn check_namespace(mounts: Option<&Path>) -> Result<()> {
     let Some(mounts) = mounts else { return Ok(()) };
     let there = fs::metadata(mounts).with_context(|| format!("find {}", mounts.display()))?;
@@ -267,9 +267,22 @@ fn check_namespace(mounts: Option<&Path>) -> Result<()> {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
     };
     anyhow::ensure!(
-        process::id() == 1 || !same(&there, &here),
+        !same(&there, &here),
         "{} is this process's own mount namespace, not the host's; the pod needs hostPID: true",
         mounts.display()
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_do_not_run_in_the_mount_namespace_of_the_agent() {
+        assert!(check_namespace(None).is_ok());
+        let own = check_namespace(Some(Path::new("/proc/self/ns/mnt"))).expect_err("its own");
+        assert!(own.to_string().contains("hostPID: true"), "{own}");
+        assert!(check_namespace(Some(Path::new("/proc/self/ns/pid"))).is_ok());
+    }
 }

@@ -3,7 +3,7 @@
 //! They run the life of a claim while the API server fails once, in every way, at every request. In every case the
 //! claim has one storage, nothing shrinks, and nothing is left behind. Other tests are about nodes that go away.
 //!
-//! This file lists all tests, however long it gets. Each test is in a module.
+//! All tests are listed in one file, however long it gets. Each test is in a module.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
