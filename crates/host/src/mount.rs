@@ -42,7 +42,7 @@ pub fn unmount(path: &Path) -> Result<bool> {
     }
 }
 
-/// Unmounts a mount made by [`bind`]. Like [`unmount`], but without writing data back: the file system stays mounted
+/// Unmounts a mount made by [`bind()`]. Like [`unmount`], but without writing data back: the file system stays mounted
 /// elsewhere, and may have dirty data of other volumes.
 ///
 /// # Errors

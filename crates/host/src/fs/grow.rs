@@ -140,7 +140,7 @@ fn xfs_slack(block: u64) -> Bytes {
 ///
 /// # Errors
 /// - [`ErrorKind::Conflict`]: the file system is larger than its device, or has errors, or this kernel cannot grow one
-///   with its features while it is mounted ([`offline`] may).
+///   with its features while it is mounted ([`offline()`] may).
 /// - [`ErrorKind::CapabilityMissing`]: this process lacks a capability, which the message names.
 /// - [`ErrorKind::SizeNotReached`]: the growth succeeded but the file system is too small.
 /// - [`ErrorKind::Busy`]: an exclusive operation, such as a balance, runs on the Btrfs.

@@ -6,7 +6,7 @@ use flexvol_sdk::{Bytes, Filesystem};
 /// Description of a Btrfs with more than one device.
 pub const SPREAD: &str = "btrfs over several devices";
 
-/// Looks for Btrfs in the first bytes of a device ([`HEAD`] to find any).
+/// Looks for Btrfs in the first bytes of a device ([`HEAD`](super::HEAD) to find any).
 pub(crate) fn btrfs(head: &[u8]) -> Found {
     let Some(sb) = head.get(0x10000..0x11000) else {
         return Found::Nothing;
