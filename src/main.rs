@@ -26,6 +26,10 @@ use std::{
 #[cfg(all(target_env = "gnu", not(test)))]
 flexvol_storage::host::main!(run);
 
+// What else an architecture's libraries may ask of it is not known elsewhere.
+#[cfg(all(target_env = "gnu", target_arch = "x86_64", panic = "abort", not(test)))]
+flexvol_storage::host::no_unwinding!();
+
 // Other C libraries tell std its arguments through its own start alone.
 #[cfg(not(all(target_env = "gnu", not(test))))]
 fn main() -> ExitCode {
