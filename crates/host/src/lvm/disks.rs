@@ -7,10 +7,10 @@ use super::{
     group_or_thin_pool::{GroupOrThinPool, REPORT},
     own::Disks,
     remembered::DIRECTORY as REMEMBERED,
-    report::{IdentityRow, MemberRow, TagRow, rows},
+    report::{IdentityRow, MemberRow, TagRow},
+    rows::{Row, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
-use serde::de::DeserializeOwned;
 use std::{
     collections::BTreeSet,
     fmt::{self, Display},
@@ -188,12 +188,7 @@ impl GroupOrThinPool {
 }
 
 /// A report that is not looked at for what LVM warns of.
-fn of<R: DeserializeOwned>(
-    verb: &str,
-    fields: &str,
-    more: &[&str],
-    disks: &[String],
-) -> Result<Vec<R>> {
+fn of<R: Row>(verb: &str, fields: &str, more: &[&str], disks: &[String]) -> Result<Vec<R>> {
     let mut words = vec![verb];
     words.extend(REPORT);
     words.extend(["-o", fields]);

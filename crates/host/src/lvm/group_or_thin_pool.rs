@@ -6,13 +6,13 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, rows, view},
+    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, view},
+    rows::{Row, rows},
     sync::sync,
     view::View,
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use serde::de::DeserializeOwned;
 
 /// What every report is asked for: bytes, in JSON.
 pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
@@ -234,7 +234,7 @@ impl GroupOrThinPool {
     }
 
     /// Asks about one group or volume, which must be there.
-    pub(super) fn ask<R: DeserializeOwned>(
+    pub(super) fn ask<R: Row>(
         &self,
         verb: &str,
         fields: &str,
@@ -245,12 +245,7 @@ impl GroupOrThinPool {
         self.report(verb, fields, &words)
     }
 
-    fn report<R: DeserializeOwned>(
-        &self,
-        verb: &str,
-        fields: &str,
-        more: &[&str],
-    ) -> Result<Vec<R>> {
+    fn report<R: Row>(&self, verb: &str, fields: &str, more: &[&str]) -> Result<Vec<R>> {
         let mut words = vec![verb];
         words.extend(REPORT);
         words.extend(["-o", fields]);
