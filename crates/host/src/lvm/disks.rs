@@ -12,7 +12,6 @@ use super::{
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
-    collections::BTreeSet,
     fmt::{self, Display},
     os::fd::BorrowedFd,
 };
@@ -138,10 +137,9 @@ impl GroupOrThinPool {
             found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
         }
         let known = self.remembered_of_group()?;
-        let pools = found.iter().filter_map(|row| row.group_of_pool(&known));
-        let pools: BTreeSet<_> = pools.collect();
-        let mut pools = pools.into_iter();
-        let (Some(uuid), None) = (pools.next(), pools.next()) else {
+        let mut pools = found.iter().filter_map(|row| row.group_of_pool(&known));
+        let first = pools.next();
+        let Some(uuid) = first.filter(|first| pools.all(|other| other == *first)) else {
             let what = match known.is_empty() {
                 true => "which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs".to_owned(),
                 false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {REMEMBERED} and detach the others"),

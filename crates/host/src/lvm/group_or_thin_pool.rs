@@ -305,13 +305,18 @@ fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
     if stripes == 1 {
         return free.iter().fold(0, |sum, disk| sum.saturating_add(*disk));
     }
+    let Some(others) = free.len().checked_sub(stripes) else {
+        return 0;
+    };
     let mut room: u64 = 0;
     loop {
-        free.sort_unstable_by(|a, b| b.cmp(a));
-        let Some(least) = free.get(stripes - 1).copied().filter(|least| *least > 0) else {
+        free.sort_unstable();
+        let emptiest = &mut free[others..];
+        let least = emptiest[0];
+        if least == 0 {
             return room;
-        };
-        for disk in &mut free[..stripes] {
+        }
+        for disk in emptiest {
             *disk -= least;
         }
         room = room.saturating_add(least.saturating_mul(stripes as u64));
