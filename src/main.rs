@@ -26,6 +26,10 @@ use std::{
 #[cfg(all(target_env = "gnu", not(test)))]
 flexvol_storage::host::main!(run);
 
+// Only for the architecture on which it is known which functions the libraries need.
+#[cfg(all(target_env = "gnu", target_arch = "x86_64", panic = "abort", not(test)))]
+flexvol_storage::host::no_unwinding!();
+
 // On other C libraries std gets its arguments only through its own entry point.
 #[cfg(not(all(target_env = "gnu", not(test))))]
 fn main() -> ExitCode {

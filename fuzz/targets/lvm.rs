@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         Some(json) => (str::from_utf8(first).ok(), json),
         None => (None, first),
     };
-    let view = match within((16 << 10) + 64 * data.len(), || parse(json, name)) {
+    let view = match within((16 << 10) + 96 * data.len(), || parse(json, name)) {
         Ok(Some(view)) => view,
         Ok(None) => return,
         Err(error) => return assert_eq!(error.kind(), ErrorKind::Storage),

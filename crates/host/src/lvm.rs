@@ -24,6 +24,7 @@ mod pieces;
 mod pool_tag;
 mod remembered;
 mod report;
+mod rows;
 mod space;
 mod strangers;
 mod sync;

@@ -4,8 +4,8 @@ use super::{
     mapping::{UUID_LENGTH, parts},
     own::{Disks, is_hidden},
     report::bare,
+    rows::row,
 };
-use serde::Deserialize;
 
 /// Subject of a change.
 #[derive(Clone, Copy, Debug)]
@@ -78,20 +78,18 @@ impl Part {
     }
 }
 
-/// One row of `lvs -a`: a logical volume, or a hidden part of one, whose name is in brackets.
-#[derive(Debug, Deserialize)]
-pub(super) struct PartRow {
-    vg_uuid: String,
-    lv_uuid: String,
-    lv_name: String,
-    lv_parent: String,
-    pool_lv: String,
+row! {
+    /// One row of `lvs -a`: a logical volume, or a hidden part of one, whose name is in brackets.
+    pub(super) struct PartRow {
+        vg_uuid: String,
+        lv_uuid: String,
+        lv_name: String,
+        lv_parent: String,
+        pool_lv: String,
+    }
 }
 
 impl PartRow {
-    /// The fields above, for `lvs -o`.
-    pub(super) const FIELDS: &str = "vg_uuid,lv_uuid,lv_name,lv_parent,pool_lv";
-
     pub(super) fn name(&self) -> &str {
         without_brackets(&self.lv_name)
     }

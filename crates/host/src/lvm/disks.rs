@@ -7,12 +7,11 @@ use super::{
     group_or_thin_pool::{GroupOrThinPool, REPORT},
     own::Disks,
     remembered::DIRECTORY as REMEMBERED,
-    report::{IdentityRow, MemberRow, TagRow, rows},
+    report::{IdentityRow, MemberRow, TagRow},
+    rows::{Row, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
-use serde::de::DeserializeOwned;
 use std::{
-    collections::BTreeSet,
     fmt::{self, Display},
     os::fd::BorrowedFd,
 };
@@ -138,10 +137,9 @@ impl GroupOrThinPool {
             found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
         }
         let known = self.remembered_of_group()?;
-        let pools = found.iter().filter_map(|row| row.group_of_pool(&known));
-        let pools: BTreeSet<_> = pools.collect();
-        let mut pools = pools.into_iter();
-        let (Some(uuid), None) = (pools.next(), pools.next()) else {
+        let mut pools = found.iter().filter_map(|row| row.group_of_pool(&known));
+        let first = pools.next();
+        let Some(uuid) = first.filter(|first| pools.all(|other| other == *first)) else {
             let what = match known.is_empty() {
                 true => "which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs".to_owned(),
                 false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {REMEMBERED} and detach the others"),
@@ -188,12 +186,7 @@ impl GroupOrThinPool {
 }
 
 /// Runs a report without checking LVM's warnings.
-fn of<R: DeserializeOwned>(
-    verb: &str,
-    fields: &str,
-    more: &[&str],
-    disks: &[String],
-) -> Result<Vec<R>> {
+fn of<R: Row>(verb: &str, fields: &str, more: &[&str], disks: &[String]) -> Result<Vec<R>> {
     let mut words = vec![verb];
     words.extend(REPORT);
     words.extend(["-o", fields]);

@@ -6,13 +6,13 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, rows, view},
+    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, view},
+    rows::{Row, rows},
     sync::sync,
     view::View,
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use serde::de::DeserializeOwned;
 
 /// Options of every report: JSON, sizes in bytes.
 pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
@@ -233,7 +233,7 @@ impl GroupOrThinPool {
     }
 
     /// Runs a report about one group or volume, which must exist.
-    pub(super) fn ask<R: DeserializeOwned>(
+    pub(super) fn ask<R: Row>(
         &self,
         verb: &str,
         fields: &str,
@@ -244,12 +244,7 @@ impl GroupOrThinPool {
         self.report(verb, fields, &words)
     }
 
-    fn report<R: DeserializeOwned>(
-        &self,
-        verb: &str,
-        fields: &str,
-        more: &[&str],
-    ) -> Result<Vec<R>> {
+    fn report<R: Row>(&self, verb: &str, fields: &str, more: &[&str]) -> Result<Vec<R>> {
         let mut words = vec![verb];
         words.extend(REPORT);
         words.extend(["-o", fields]);
@@ -309,13 +304,18 @@ fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
     if stripes == 1 {
         return free.iter().fold(0, |sum, disk| sum.saturating_add(*disk));
     }
+    let Some(others) = free.len().checked_sub(stripes) else {
+        return 0;
+    };
     let mut room: u64 = 0;
     loop {
-        free.sort_unstable_by(|a, b| b.cmp(a));
-        let Some(least) = free.get(stripes - 1).copied().filter(|least| *least > 0) else {
+        free.sort_unstable();
+        let emptiest = &mut free[others..];
+        let least = emptiest[0];
+        if least == 0 {
             return room;
-        };
-        for disk in &mut free[..stripes] {
+        }
+        for disk in emptiest {
             *disk -= least;
         }
         room = room.saturating_add(least.saturating_mul(stripes as u64));

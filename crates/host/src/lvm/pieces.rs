@@ -2,31 +2,24 @@
 
 use super::{
     group_or_thin_pool::{GroupOrThinPool, REPORT},
-    report::{NO_DISKS, NO_GROUP, NO_SEGMENTS, NO_VOLUMES, number, reports},
+    report::{NO_DISKS, NO_GROUP, NO_SEGMENTS, NO_VOLUMES},
+    rows::{Reports, row},
 };
 use flexvol_sdk::Result;
-use serde::Deserialize;
 
-/// Report of the free pieces of a group's disks.
-#[derive(Debug, Default, Deserialize)]
-struct FreeReport {
-    #[serde(default)]
-    pvseg: Vec<FreeRow>,
+row! {
+    /// One piece of a disk.
+    struct FreeRow {
+        pv_allocatable: String,
+        pvseg_size: u64,
+    }
 }
 
-/// One piece of a disk.
-#[derive(Debug, Deserialize)]
-struct FreeRow {
-    pv_allocatable: String,
-    #[serde(deserialize_with = "number")]
-    pvseg_size: u64,
-}
-
-impl FreeReport {
-    /// Arguments of the report.
+impl FreeRow {
+    /// Arguments of the report about free pieces of a group's disks.
     fn words() -> Vec<&'static str> {
         let mut words = vec!["--configreport", "pvseg"];
-        words.extend(["-o", "pv_allocatable,pvseg_size"]);
+        words.extend(["-o", FreeRow::FIELDS]);
         words.extend(["-S", "lv_name=\"\""]);
         for nothing in [NO_GROUP, NO_VOLUMES, NO_DISKS, NO_SEGMENTS] {
             words.extend(nothing);
@@ -43,11 +36,12 @@ impl GroupOrThinPool {
     pub(super) fn free_pieces(&self) -> Result<Vec<u64>> {
         let mut words = vec!["fullreport"];
         words.extend(REPORT);
-        words.extend(FreeReport::words());
+        words.extend(FreeRow::words());
         words.push(&self.group);
-        let reports = reports::<FreeReport>(&self.printed(&words)?)?;
-        let rows = reports.into_iter().flat_map(|report| report.pvseg);
-        let usable = rows.filter(|row| !row.pv_allocatable.is_empty());
+        let rows: Vec<FreeRow> = Reports::parse(&self.printed(&words)?)?.take("pvseg")?;
+        let usable = rows
+            .into_iter()
+            .filter(|row| !row.pv_allocatable.is_empty());
         Ok(usable.map(|row| row.pvseg_size).collect())
     }
 }

@@ -7,65 +7,44 @@ use super::{
     metadata::Metadata,
     own::Disks,
     pool_tag::{is_of_group, is_of_pool},
+    rows::{Columns, Reports, Row, row, rows, take},
     view::{LogicalVolume, View},
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use serde::{Deserialize, Deserializer, de};
 
-/// One row of `lvs`.
-#[derive(Debug, Deserialize)]
-pub(super) struct VolumeRow {
-    vg_uuid: String,
-    vg_tags: String,
-    #[serde(deserialize_with = "number")]
-    vg_extent_size: u64,
-    #[serde(deserialize_with = "number")]
-    vg_size: u64,
-    #[serde(deserialize_with = "number")]
-    vg_free: u64,
-    #[serde(deserialize_with = "number")]
-    vg_mda_free: u64,
-    #[serde(deserialize_with = "number")]
-    vg_mda_size: u64,
-    lv_name: String,
-    lv_uuid: String,
-    #[serde(deserialize_with = "number")]
-    lv_size: u64,
-    lv_tags: String,
-    lv_layout: String,
-    lv_role: String,
-    pool_lv: String,
-    #[serde(deserialize_with = "number")]
-    seg_count: u64,
+row! {
+    /// One row of `lvs`.
+    pub(super) struct VolumeRow {
+        vg_uuid: String,
+        vg_tags: String,
+        vg_extent_size: u64,
+        vg_size: u64,
+        vg_free: u64,
+        vg_mda_free: u64,
+        vg_mda_size: u64,
+        lv_name: String,
+        lv_uuid: String,
+        lv_size: u64,
+        lv_tags: String,
+        lv_layout: String,
+        lv_role: String,
+        pool_lv: String,
+        seg_count: u64,
+    }
 }
 
-impl VolumeRow {
-    /// The fields above, for `lvs -o`.
-    pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv,seg_count";
-}
-
-/// One row about a group, for a group without logical volumes.
-#[derive(Debug, Deserialize)]
-pub(super) struct GroupRow {
-    vg_uuid: String,
-    vg_tags: String,
-    #[serde(deserialize_with = "number")]
-    vg_extent_size: u64,
-    #[serde(deserialize_with = "number")]
-    vg_size: u64,
-    #[serde(deserialize_with = "number")]
-    vg_free: u64,
-    #[serde(deserialize_with = "number")]
-    vg_mda_free: u64,
-    #[serde(deserialize_with = "number")]
-    vg_mda_size: u64,
-}
-
-impl GroupRow {
-    /// The fields above.
-    pub(super) const FIELDS: &str =
-        "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size";
+row! {
+    /// One row about a group, for a group without logical volumes.
+    pub(super) struct GroupRow {
+        vg_uuid: String,
+        vg_tags: String,
+        vg_extent_size: u64,
+        vg_size: u64,
+        vg_free: u64,
+        vg_mda_free: u64,
+        vg_mda_size: u64,
+    }
 }
 
 impl From<GroupRow> for View {
@@ -137,39 +116,38 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
     Some(view)
 }
 
-/// One row of `lvs` about a thin pool. Some values come from the kernel, and exist only while the pool is active.
-#[derive(Debug, Deserialize)]
-pub(super) struct ThinPoolRow {
-    pub(super) data_percent: String,
-    pub(super) metadata_percent: String,
-    pub(super) lv_when_full: String,
-    pub(super) zero: String,
-    pub(super) lv_health_status: String,
+row! {
+    /// One row of `lvs` about a thin pool. Some values come from the kernel, and exist only while the pool is active.
+    pub(super) struct ThinPoolRow {
+        pub(super) data_percent: String,
+        pub(super) metadata_percent: String,
+        pub(super) lv_when_full: String,
+        pub(super) zero: String,
+        pub(super) lv_health_status: String,
+    }
 }
 
-impl ThinPoolRow {
-    /// The fields above.
-    pub(super) const FIELDS: &str =
-        "data_percent,metadata_percent,lv_when_full,zero,lv_health_status";
-}
-
-/// One row of `lvs` about a volume's device, with the kernel's answer: `open`, empty, or `unknown`.
-#[derive(Debug, Deserialize)]
-pub(super) struct OpenRow {
-    pub(super) lv_device_open: String,
-}
-
-impl OpenRow {
-    /// The field above.
-    pub(super) const FIELDS: &str = "lv_device_open";
+row! {
+    /// One row of `lvs` about a volume's device, with the kernel's answer: `open`, empty, or `unknown`.
+    pub(super) struct OpenRow {
+        pub(super) lv_device_open: String,
+    }
 }
 
 /// One row of `vgs`, or of `lvs` for thin pools, with tags.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct TagRow {
     vg_uuid: String,
-    #[serde(alias = "vg_tags", alias = "lv_tags")]
     tags: String,
+}
+
+impl Row for TagRow {
+    fn of(mut columns: Columns) -> Result<Self, String> {
+        Ok(TagRow {
+            vg_uuid: take(&mut columns, "vg_uuid")?,
+            tags: take(&mut columns, "vg_tags").or_else(|_| take(&mut columns, "lv_tags"))?,
+        })
+    }
 }
 
 impl TagRow {
@@ -191,45 +169,39 @@ impl TagRow {
     }
 }
 
-/// One row of `vgs` for each disk of groups.
-#[derive(Debug, Deserialize)]
-pub(super) struct MemberRow {
-    vg_uuid: String,
-    pub(super) pv_name: String,
-    pv_missing: String,
+row! {
+    /// One row of `vgs` for each disk of groups.
+    pub(super) struct MemberRow {
+        vg_uuid: String,
+        pub(super) pv_name: String,
+        pv_missing: String,
+    }
 }
 
 impl MemberRow {
-    /// The fields above.
-    pub(super) const FIELDS: &str = "vg_uuid,pv_name,pv_missing";
-
     /// Whether the disk is present and belongs to the group with this UUID.
     pub(super) fn is_of(&self, group: &str) -> bool {
         self.pv_missing.is_empty() && bare(&self.vg_uuid) == group
     }
 }
 
-/// One row of `vgs` or `pvs`: the identity of a disk.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct IdentityRow {
-    pv_uuid: String,
+row! {
+    /// One row of `vgs` or `pvs`: the identity of a disk.
+    pub(super) struct IdentityRow {
+        pv_uuid: String,
+    }
 }
 
-impl IdentityRow {
-    /// The field above.
-    pub(super) const FIELDS: &str = "pv_uuid";
-}
-
-/// One row of `vgs` for each disk of a group.
-#[derive(Debug, Deserialize)]
-pub(super) struct DiskRow {
-    #[serde(deserialize_with = "number")]
-    pub(super) pv_free: u64,
-    pub(super) pv_name: String,
-    pub(super) pv_allocatable: String,
-    pub(super) pv_missing: String,
-    pub(super) pv_uuid: String,
-    vg_uuid: String,
+row! {
+    /// One row of `vgs` for each disk of a group.
+    pub(super) struct DiskRow {
+        pub(super) pv_free: u64,
+        pub(super) pv_name: String,
+        pub(super) pv_allocatable: String,
+        pub(super) pv_missing: String,
+        pub(super) pv_uuid: String,
+        vg_uuid: String,
+    }
 }
 
 impl From<Vec<DiskRow>> for Disks {
@@ -242,20 +214,14 @@ impl From<Vec<DiskRow>> for Disks {
     }
 }
 
-impl DiskRow {
-    /// The fields above.
-    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,pv_uuid,vg_uuid";
-}
-
-/// One row of `pvs` for each disk that LVM does not use because another disk has the same identity.
-#[derive(Debug, Deserialize)]
-pub(super) struct CopyRow {
-    pub(super) pv_name: String,
-}
-
-impl CopyRow {
-    /// The fields above, and those of the selection.
-    pub(super) const FIELDS: &str = "pv_name,vg_name,pv_duplicate";
+row! {
+    /// One row of `pvs` for each disk that LVM does not use because another disk has the same identity. The
+    /// last two columns are for the selection.
+    pub(super) struct CopyRow {
+        pub(super) pv_name: String,
+        vg_name: String,
+        pv_duplicate: String,
+    }
 }
 
 /// Parses the report that `lvm lvs --reportformat json` prints of a group or a thin pool.
@@ -267,13 +233,10 @@ pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
 }
 
 /// A group, its logical volumes and its disks, in one report (`fullreport`).
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug)]
 pub(super) struct GroupReport {
-    #[serde(default)]
     pub(super) vg: Vec<GroupRow>,
-    #[serde(default)]
     pub(super) lv: Vec<VolumeRow>,
-    #[serde(default)]
     pub(super) pv: Vec<DiskRow>,
 }
 
@@ -294,19 +257,17 @@ impl GroupReport {
     /// # Errors
     /// [`ErrorKind::Storage`] when it contains several groups.
     pub(super) fn parse(json: &[u8]) -> Result<Self> {
-        let mut all = GroupReport::default();
-        for report in reports::<GroupReport>(json)? {
-            all.vg.extend(report.vg);
-            all.lv.extend(report.lv);
-            all.pv.extend(report.pv);
-        }
-        let mut groups: Vec<_> = (all.vg.iter().map(|row| &row.vg_uuid))
+        let mut reports = Reports::parse(json)?;
+        let all = GroupReport {
+            vg: reports.take("vg")?,
+            lv: reports.take("lv")?,
+            pv: reports.take("pv")?,
+        };
+        let mut groups = (all.vg.iter().map(|row| &row.vg_uuid))
             .chain(all.lv.iter().map(|row| &row.vg_uuid))
-            .chain(all.pv.iter().map(|row| &row.vg_uuid))
-            .collect();
-        groups.sort_unstable();
-        groups.dedup();
-        if groups.len() > 1 {
+            .chain(all.pv.iter().map(|row| &row.vg_uuid));
+        let first = groups.next();
+        if groups.any(|group| Some(group) != first) {
             return Err(Error::new(
                 ErrorKind::Storage,
                 "the volume group's metadata are in doubt: lvm reports several groups of its name at once; detach the disks of the others, or give them other names with `vgrename` and their UUIDs",
@@ -329,42 +290,6 @@ const fn nothing(
     never: &'static str,
 ) -> [&'static str; 6] {
     ["--configreport", report, "-o", field, "-S", never]
-}
-
-/// Returns the rows of a report.
-pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
-    #[derive(Deserialize)]
-    struct Report<R> {
-        #[serde(alias = "lv", alias = "vg", alias = "pv", alias = "seg")]
-        rows: Vec<R>,
-    }
-    let reports = reports::<Report<R>>(json)?.into_iter();
-    Ok(reports.flat_map(|report| report.rows).collect())
-}
-
-/// Returns reports grouped as LVM prints them.
-pub(super) fn reports<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
-    #[derive(Deserialize)]
-    struct Reports<R> {
-        report: Vec<R>,
-    }
-    // Paths of disks need not be UTF-8.
-    let json = String::from_utf8_lossy(json);
-    let reports: Reports<R> = serde_json::from_str(&json).map_err(|error| {
-        Error::new(
-            ErrorKind::Storage,
-            "cannot understand what lvm reports of the volume group",
-        )
-        .because(error.to_string())
-    })?;
-    Ok(reports.report)
-}
-
-/// Parses a number; every value in LVM's JSON is a string.
-pub(super) fn number<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(input)?;
-    text.parse()
-        .map_err(|_| de::Error::custom(format!("{text:?} is not a number of bytes")))
 }
 
 fn tags(list: &str) -> Vec<String> {

@@ -11,3 +11,4 @@ pub(crate) mod fork;
 pub(crate) mod loops;
 pub(crate) mod quota;
 pub(crate) mod start;
+mod unwinding;

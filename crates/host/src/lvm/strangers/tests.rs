@@ -1,7 +1,7 @@
 use super::*;
 use crate::lvm::{
     own::tests::{GROUP, device, disks},
-    report::rows,
+    rows::rows,
 };
 use std::{fs, os::unix::fs::symlink};
 

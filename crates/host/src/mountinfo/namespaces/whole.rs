@@ -1,19 +1,12 @@
 //! The table of a mount namespace seen from its own root, independent of its processes' roots.
 
+use crate::deadline::Pause;
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::{
     fs::{Mode, OFlags, openat},
     io::Errno,
 };
-use std::{
-    fs::File,
-    io,
-    os::fd::AsFd,
-    path::Path,
-    sync::mpsc::{RecvTimeoutError, channel},
-    thread,
-    time::Instant,
-};
+use std::{fs::File, io, os::fd::AsFd, path::Path, thread, time::Instant};
 
 /// Opens the table. A process that enters a namespace gets its topmost root (`mntns_install`, fs/namespace.c), from
 /// which every mount on a visible one is visible.
@@ -33,21 +26,17 @@ pub(super) fn table(namespace: &Path, until: Instant) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(openat(processes, own, flags, Mode::empty())?.into())
     };
-    let (sender, receiver) = channel();
     let thread = thread::Builder::new()
         .name("namespace".to_owned())
-        .spawn(move || {
-            let _ = sender.send(entered());
-        })?;
-    match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        Ok(table) => {
-            // The thread has sent its result.
-            let _ = thread.join();
-            table
+        .spawn(entered)?;
+    let mut pause = Pause::default();
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
-        Err(RecvTimeoutError::Disconnected) => Err(Errno::IO.into()),
+        pause.sleep();
     }
+    thread.join().unwrap_or(Err(Errno::IO.into()))
 }
 
 #[cfg(test)]
