@@ -23,7 +23,7 @@ fn page(scenario: &Scenario, port: &str, path: &str) -> String {
     scenario.lab().run("/bin/busybox", &["wget", "-qO-", &url])
 }
 
-/// The number of requests so far, without renewals of the lease and the agent's heartbeats.
+/// The number of requests so far of both processes, without renewals of the controller's lease.
 fn requests(scenario: &Scenario) -> u64 {
     let all = [CONTROLLER_PORT, AGENT_PORT].map(|port| page(scenario, port, "/metrics"));
     let lines = all.iter().enumerate().flat_map(|(process, text)| {

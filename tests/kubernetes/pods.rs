@@ -162,7 +162,7 @@ fn group(_: &Points) {
         ". 0 2000\nmine 1000 2000\nother 1000 2000\n"
     );
     scenario.delete_pod(&first);
-    // The owner of one file changes; the root directory keeps the pod's group.
+    // The group of one file changes; the root directory keeps the pod's group.
     let root = pod("root", "grouped");
     scenario.run_pod(&root);
     scenario.exec(&root, "chgrp 77 /data/other");

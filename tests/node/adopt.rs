@@ -89,7 +89,7 @@ fn filesystems(points: &Points) {
         assert_eq!((moved.uid(), moved.mode() & 0o777), (0, 0o600));
         let again = persistent_volume(&said_json(&driver, &arguments));
         assert_eq!(again.options, volume.options, "a second time");
-        // A wrong file, and a name that a volume of another namespace has.
+        // The name belongs to a volume of another namespace.
         let other = [&arguments[..], &["--namespace", "other"]].concat();
         assert!(complaint(&driver, &other).contains("of this name already"));
 

@@ -83,14 +83,14 @@ fn adopted(points: &Points) {
     }
     fs::remove_file(&path).unwrap();
     settle(&disk);
-    // A snapshot keeps overwritten blocks, even without copy-on-write.
+    // A file that shares the blocks keeps overwritten ones, even without copy-on-write.
     sh(
         "mkdir c; chattr +C c; cp --reflink=always new c/shared",
         &disk,
     );
     let shared = adopt("c/shared");
     let shared: Vec<_> = shared.iter().map(String::as_str).collect();
-    // The image cannot be renamed back.
+    // It must be refused before it is moved: the rename would fail with another message.
     let refused = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2"])
         .args(["-e", "inject=renameat2:error=EIO"])

@@ -127,8 +127,8 @@ fn extension_fails(points: &Points) {
         if filesystem == Filesystem::Btrfs {
             continue;
         }
-        // A refusal by the kernel half-way: the space is taken between check and use. An unwritten file
-        // takes fewer blocks than its size, so this one passes the check at the edge.
+        // A refusal by the kernel half-way, as when other data takes the space between check and use. The size of
+        // an unwritten file says nothing about its blocks, so this one passes the check at the edge.
         let edge = Bytes(before.0 / MIB * MIB + 32 * MIB);
         match image.extend(edge, Allocation::Full, NO_RESERVE, &pool) {
             Err(error) => {

@@ -114,7 +114,7 @@ fn full(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let synced = fill(pod.dir(), "synced");
-    // With overcommit, the pool's other volume takes the remaining space.
+    // An administrator overcommits the pool: another volume takes the remaining space.
     lvm(&[
         "lvcreate",
         "-qq",

@@ -20,7 +20,7 @@ const WRITABLE: [&str; 8] = [
     "/dev", "/proc", "/run", "/sys", "/tmp", "/var/log", "/var/run", "/var/tmp",
 ];
 
-/// Runs the work in the sandbox. Without root there is none, but then a driver cannot harm the machine.
+/// Runs the work in the sandbox. Without root there is none, but a driver then cannot do harm that needs root.
 pub fn sandboxed(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
     if !system::is_root() {
         return work();

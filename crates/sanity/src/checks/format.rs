@@ -266,7 +266,7 @@ fn ambivalent(bench: &Bench) -> Verdict {
         let mut superblock = vec![0; 512];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut superblock, 0)
             .context("read an image")?;
-        // mkfs.ext4 leaves the boot block alone, so a superblock of an older file system may still be there.
+        // An ext4 does not use its boot block, so a superblock of an older file system may still be there.
         planted::plant_alone(content, "a stale superblock of xfs", vec![(0, superblock)])?;
         Ok(planted)
     })
