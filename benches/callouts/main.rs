@@ -1,6 +1,6 @@
-//! What a callout costs, as ratios to the least that any program can do, measured side by side in
-//! one run. `scripts/bench` runs it; docs/evidence/costs.md quotes its table. With `--counts` it tells and holds only what
-//! no other work on the machine moves.
+//! The cost of callouts as ratios to the cheapest possible programs, measured alternately in one run. `scripts/bench`
+//! runs it, and docs/evidence/costs.md quotes its table. With `--counts` it reports and checks only values that do
+//! not depend on the machine's load.
 #![allow(
     clippy::unwrap_used,
     reason = "a benchmark that cannot run has no result"
@@ -86,7 +86,7 @@ impl Bench {
         [&[executable], arguments].concat()
     }
 
-    /// Callouts that do nothing, against a program that prints the same line.
+    /// Callouts that do nothing, compared with a program that prints the same line.
     fn answers(&self) {
         let volume = self.volume("answers");
         let json = volume.json("rw");
@@ -126,7 +126,7 @@ impl Bench {
         self.delete(&volume);
     }
 
-    /// The same against drivers that are scripts.
+    /// The same, compared with drivers that are scripts.
     fn scripts(&self, json: &str) {
         for script in ["driver.sh", "driver.py"] {
             let script = folder().join(script);
@@ -151,7 +151,7 @@ impl Bench {
         }
     }
 
-    /// Fresh copies of both programs: where its pages lie in memory makes one copy faster than
+    /// Makes new copies of both programs, because the placement of pages in memory makes one copy faster than
     /// another.
     fn copies(&self, copy: usize, least: &str) -> [String; 2] {
         let dir = self.sandbox.path(&format!("copy-{copy}"));
@@ -168,7 +168,7 @@ impl Bench {
         [dir.join(name), dir.join("least")].map(|path| path.to_str().unwrap().to_owned())
     }
 
-    /// A formatted volume, mounted and unmounted.
+    /// Mounts and unmounts a formatted volume.
     fn mounting(&self) {
         let volume = self.volume("mounting");
         let pod = self.pod(&volume);
@@ -178,7 +178,7 @@ impl Bench {
         let dir = pod.dir().to_str().unwrap().to_owned();
         let mount = self.programs.build("loop_mount", "loop_mount", &[]);
         let unmount = self.programs.build("loop_unmount", "loop_unmount", &[]);
-        // What a script would run; the loop goes with the mount.
+        // The commands of a script. The loop device goes with the mount.
         let tools = format!("mount -t xfs -o loop,nosuid,nodev {image} {dir} && umount {dir}");
         let lines = [
             line("driver-mount", &self.argv(&pod.mount_arguments("rw"))),
@@ -231,7 +231,7 @@ impl Bench {
         self.delete(&volume);
     }
 
-    /// Four mounted volumes, each grown step by step in its own way.
+    /// Grows four mounted volumes step by step, each in another way.
     fn growing(&self) {
         const STEPS: u64 = 20;
         let names = ["grow-driver", "grow-raw", "grow-safe", "grow-tools"];
@@ -356,7 +356,7 @@ impl Bench {
     }
 }
 
-/// The loop device of an image, as losetup names it.
+/// The loop device of an image, according to losetup.
 fn loop_of(image: &Path) -> String {
     let output = Command::new("losetup")
         .args(["-n", "-O", "NAME", "-j"])

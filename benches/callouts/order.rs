@@ -1,6 +1,6 @@
-//! The order of the code that callouts run, for the linker: `scripts/order` writes it.
+//! Writes the order of the code that callouts run, for the linker. `scripts/order` runs it.
 //!
-//! A callout runs 5% of the executable, and where that lies scattered each call pays for mapping nearly all of it.
+//! A callout runs 5% of the executable. If that is scattered, each call maps nearly the whole executable.
 
 use super::{Bench, MEBI, programs::folder};
 use std::{
@@ -20,7 +20,7 @@ const END: &str = "    }
 } INSERT BEFORE .text;
 ";
 
-/// Where the linker put its inputs, by the addresses at which they begin.
+/// The linker's input sections, by their start addresses.
 type Map = BTreeMap<u64, Input>;
 
 struct Input {
@@ -29,7 +29,7 @@ struct Input {
 }
 
 impl Bench {
-    /// Traces the usual callouts and writes the linker script that lays together what they run.
+    /// Traces the usual callouts and writes a linker script that places their code together.
     pub fn write_order(&self, map: &Path) {
         let map = read_map(&fs::read_to_string(map).expect("read the linker's map"));
         let trace = self.programs.build("trace", "trace", &[]);
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-/// The map of LLD: address, load address, size, alignment, and `FILE:(SECTION)` for each input.
+/// Parses the map of LLD: address, load address, size, alignment, and `FILE:(SECTION)` for each input.
 fn read_map(text: &str) -> Map {
     let mut map = Map::new();
     for line in text.lines() {
@@ -124,7 +124,7 @@ fn read_map(text: &str) -> Map {
     map
 }
 
-/// Mangled names say which crate is meant: `Cs`, a hash, and `_`.
+/// Removes the crates' hashes from a mangled name: `Cs`, a hash, and `_`.
 fn without_hashes(name: &str) -> String {
     let mut parts = name.split("Cs");
     let mut pattern = parts.next().unwrap_or_default().to_owned();
@@ -143,7 +143,7 @@ fn without_hashes(name: &str) -> String {
     pattern
 }
 
-/// Of a function of Rust's by its name, without the hashes that another compiler gives it; of C's by its file.
+/// A linker pattern: for a function in Rust its name without compiler-dependent hashes, for one in C its file.
 fn pattern(file: &str, section: &str) -> String {
     if let Some((name, _)) = section.split_once("17h") {
         return format!("*({name}17h*)");

@@ -1,4 +1,4 @@
-//! The programs a driver is measured against, and how they are run in turns.
+//! The programs with which a driver is compared, run alternately.
 
 use std::{
     cell::Cell,
@@ -9,13 +9,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A command line under the name its cost is added up by.
+/// A command line, with the label under which its cost is summed up.
 pub struct Line<'a> {
     pub label: &'a str,
     pub argv: Vec<String>,
 }
 
-/// A line of a list.
+/// Makes a line.
 pub fn line<'a, S: AsRef<str>>(label: &'a str, argv: &[S]) -> Line<'a> {
     Line {
         label,
@@ -26,7 +26,7 @@ pub fn line<'a, S: AsRef<str>>(label: &'a str, argv: &[S]) -> Line<'a> {
     }
 }
 
-/// What all runs under one label cost.
+/// The cost of all runs with one label.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
     cpu: Vec<u64>,
@@ -35,17 +35,17 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// CPU of all runs, in microseconds.
+    /// CPU time of all runs, in microseconds.
     pub fn cpu(&self) -> f64 {
         as_float(self.cpu.iter().sum())
     }
 
-    /// Median CPU of a run, in microseconds.
+    /// Median CPU time of a run, in microseconds.
     pub fn cpu_median(&self) -> f64 {
         median(&self.cpu)
     }
 
-    /// Median time from start to end of a run, in microseconds.
+    /// Median duration of a run, in microseconds.
     pub fn elapsed_median(&self) -> f64 {
         median(&self.elapsed)
     }
@@ -56,14 +56,14 @@ impl Cost {
     }
 }
 
-/// The measuring program, and a place for those that are built for a comparison.
+/// The measuring program, and a directory for programs that are built for a comparison.
 pub struct Programs {
     dir: PathBuf,
     peak: Cell<u64>,
 }
 
 impl Programs {
-    /// Programs are built into `dir`.
+    /// Builds programs in `dir`.
     pub fn new(dir: &Path) -> Self {
         fs::create_dir_all(dir).unwrap();
         let programs = Programs {
@@ -74,7 +74,7 @@ impl Programs {
         programs
     }
 
-    /// The largest peak memory of the runs whose label begins with `driver`, in KiB.
+    /// The highest peak memory of runs whose label begins with `driver`, in KiB.
     pub fn peak(&self) -> u64 {
         self.peak.get()
     }
@@ -94,8 +94,8 @@ impl Programs {
         executable.to_str().unwrap().to_owned()
     }
 
-    /// Runs all lines `rounds` times in turns. A program that fails ends the measurement: its
-    /// cost would mean nothing, unless it is meant to (`may_fail`).
+    /// Runs all lines alternately, `rounds` times. A failing program ends the measurement, because its cost would
+    /// mean nothing, unless `may_fail` is set.
     pub fn run(&self, rounds: u32, lines: &[Line<'_>], may_fail: bool) -> BTreeMap<String, Cost> {
         let mut spawn = Command::new(self.dir.join("spawn"));
         let mut spawned = spawn
@@ -134,12 +134,12 @@ impl Programs {
     }
 }
 
-/// Where the programs' sources and the scripted drivers are.
+/// The directory with the programs' sources and the scripted drivers.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/callouts/programs")
 }
 
-/// The middle of some numbers.
+/// The median of some numbers.
 pub fn median_of(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_owned();
     sorted.sort_by(f64::total_cmp);

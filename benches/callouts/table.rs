@@ -1,16 +1,16 @@
-//! The lines of the bench.
+//! The table that the bench prints.
 
 use std::cell::Cell;
 
-/// What is printed, and how many budgets are missed in it.
+/// Prints lines, and counts exceeded budgets.
 pub struct Table {
-    /// Without times, which other work on the machine moves.
+    /// Without times, which depend on the machine's load.
     counts_alone: bool,
     missed: Cell<u32>,
 }
 
 impl Table {
-    /// One with times, or without.
+    /// A table with or without times.
     pub fn new(counts_alone: bool) -> Self {
         Table {
             counts_alone,
@@ -18,22 +18,22 @@ impl Table {
         }
     }
 
-    /// Whether times are left away.
+    /// Whether times are omitted.
     pub fn counts_alone(&self) -> bool {
         self.counts_alone
     }
 
-    /// How many budgets are missed.
+    /// Number of exceeded budgets.
     pub fn missed(&self) -> u32 {
         self.missed.get()
     }
 
-    /// One line: two times and their ratio.
+    /// Prints a line: two times and their ratio.
     pub fn row(&self, what: &str, driver: f64, other: f64, budget: Option<f64>) {
         self.row_with_ratio(what, driver, other, driver / other, budget);
     }
 
-    /// The same with a ratio that was found otherwise.
+    /// Prints a line with a ratio that was computed in another way.
     pub fn row_with_ratio(
         &self,
         what: &str,
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// One line of what is the same on a busy machine.
+    /// Prints a line with a value that does not depend on the machine's load.
     pub fn count(&self, what: &str, driver: f64, other: f64, budget: f64) {
         self.line(what, driver, other, driver / other, Some(budget));
     }

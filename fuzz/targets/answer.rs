@@ -1,5 +1,5 @@
-//! A whole exec, of a driver that tells everything it knows: one line with one object, the exit code
-//! that goes with it, and no secret.
+//! A whole call of a driver that reveals everything it knows: the output must be one line with one object, with the
+//! matching exit code, and without secrets.
 #![no_main]
 
 use flexvol_fuzz::arguments;
@@ -53,17 +53,17 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// No secret is in the message, but for what was put in its place.
+/// Checks that the message contains no secret except within its replacement.
 fn tells_none(message: &str, request: &MountRequest) {
     const MARK: &str = "[secret]";
-    // A message that was cut may end within a mark.
+    // A truncated message may end within a replacement.
     let cut = message.strip_suffix('…').map(|message| {
         let part = (1..MARK.len()).find(|&part| message.ends_with(&MARK[..part]));
         &message[..message.len() - part.unwrap_or(0)]
     });
     for secret in request.secrets.values() {
         let text = String::from_utf8_lossy(secret.expose());
-        // Spaces stand for what would not be on one line.
+        // Characters that cannot be on one line are replaced by spaces.
         if text.is_empty() || text.contains(|c: char| c == ' ' || c.is_control()) {
             continue;
         }
@@ -76,7 +76,7 @@ fn tells_none(message: &str, request: &MountRequest) {
 struct Gossip(Vec<OsString>);
 
 impl Gossip {
-    /// Fails with all there is to tell; a volume that is read-only is a success.
+    /// Fails with everything there is to tell, or succeeds for a read-only volume.
     fn tell<T>(&self, volume: Option<&Volume>, all: String, done: T) -> Answer<T> {
         if volume.is_some_and(|volume| volume.read_only) {
             return Ok(done);

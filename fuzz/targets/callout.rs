@@ -1,5 +1,5 @@
-//! The arguments of an exec: what is understood is written back as what it was, what is not refused
-//! in one line.
+//! The arguments of a callout: accepted ones are written back unchanged, others are refused in
+//! one line.
 #![no_main]
 
 use flexvol_fuzz::{arguments, within};
@@ -13,8 +13,8 @@ use std::{
 
 fuzz_target!(|data: &[u8]| {
     let argv = arguments(data);
-    // A key and a value of no length are six bytes of JSON, and a hundred in memory until they are
-    // refused for standing there twice.
+    // An empty key with an empty value is six bytes of JSON, and takes a hundred in memory until the second
+    // one is refused as a duplicate.
     match within((64 << 10) + 64 * data.len(), || Callout::parse(&argv)) {
         Ok(callout) => {
             is_plausible(&callout);
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What every method of a driver may rely on.
+/// Checks what every method of a driver may rely on.
 fn is_plausible(callout: &Callout) {
     match callout {
         Callout::Mount(request) => is_directory(&request.dir),
@@ -76,8 +76,8 @@ fn is_size(size: Bytes) {
     assert!(size.0 > 0 && i64::try_from(size.0).is_ok());
 }
 
-/// An argument is written back as it was, but for the spelling of a number, and for the keys of
-/// Kubernetes that say nothing new.
+/// Checks that an argument is written back unchanged, except the spelling of numbers, and keys of
+/// Kubernetes that carry no further information.
 fn is_kept(sent: &OsStr, kept: &OsStr) {
     let number = |text: &OsStr| text.to_str().and_then(|text| text.parse::<u64>().ok());
     let json = |text: &OsStr| {
@@ -86,7 +86,7 @@ fn is_kept(sent: &OsStr, kept: &OsStr) {
     match (json(sent), json(kept)) {
         (Some(sent), Some(kept)) => {
             for (key, value) in sent {
-                // Of the keys with a slash, what is kept is up to the callout.
+                // Which keys with a slash are kept depends on the callout.
                 if !key.contains('/') && !key.starts_with("request") {
                     assert_eq!(kept.get(&key), Some(&value), "{key}");
                 }

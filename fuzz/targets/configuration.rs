@@ -1,5 +1,5 @@
-//! A configuration: refused for a mistake that stands in it, or written out as what it means.
-//! The executable is no library, so its modules are named by their files.
+//! A configuration: refused with a mistake that it contains, or written with its effective values.
+//! The executable is not a library, so its modules are included by path.
 #![no_main]
 #![allow(
     dead_code,
@@ -25,7 +25,7 @@ use flexvol_sdk::Bytes;
 use libfuzzer_sys::fuzz_target;
 use toml::{Table, Value};
 
-/// A driver of this name uses the default backend.
+/// A driver of this name has the default backend.
 const DRIVER: &str = "flexvol";
 
 fuzz_target!(|data: &[u8]| {
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What was said is what is written, but for the spelling of sizes, durations and percents.
+/// Checks that every setting is written back, except the spelling of sizes, durations and percentages.
 fn is_in_force(said: &Table, written: &Table) {
     let size = |value: &Value| match value {
         Value::Integer(bytes) => u64::try_from(*bytes).ok().map(Bytes),
@@ -75,7 +75,7 @@ fn is_in_force(said: &Table, written: &Table) {
     }
 }
 
-/// `7d`, `36h`, `30m` or `90s`.
+/// Parses `7d`, `36h`, `30m` or `90s`.
 fn seconds(value: &Value) -> Option<u64> {
     let text = value.as_str()?;
     let (count, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

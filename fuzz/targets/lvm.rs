@@ -1,5 +1,5 @@
-//! What LVM reports of a group, or of the thin pool whose name comes first, before a NUL: each of its
-//! volumes with what stands in its row, and sizes that are whole extents.
+//! LVM's report about a group, or about the thin pool whose name precedes it, terminated by NUL: each of its volumes
+//! must have the values of its row, and sizes must be whole extents.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Every row of a report that is made of objects.
+/// Every row of a report whose rows are objects.
 fn rows(json: &[u8]) -> Option<Vec<Map<String, Value>>> {
     let json: Value = serde_json::from_slice(json).ok()?;
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn is_what_was_reported(view: &View, rows: &[Map<String, Value>], thin_pool: Opt
     assert_eq!(size(told, "vg_free"), Some(view.free));
 }
 
-/// A size that LVM can make is no smaller, and as many whole extents on each disk.
+/// Checks that a rounded size is not smaller, and is the same number of whole extents on each disk.
 fn fits(size: Bytes, view: &View, thin_pool: Option<&str>) {
     let stripes = 3;
     let rules = Rules {

@@ -1,4 +1,4 @@
-//! Marks and what is in them: what is read is written as the same, in the characters of an LVM tag.
+//! Marks and their fields: a parsed mark is written back unchanged, in the characters of an LVM tag.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A field whose value has one spelling.
+/// The canonical spelling of a field.
 fn canonical(field: &str) -> String {
     match field.split_once('=') {
         Some(("uuid", uuid)) => field.replace(uuid, &uuid.to_ascii_lowercase()),

@@ -1,4 +1,4 @@
-//! A mount table: what was read is written as the kernel would, and read back the same.
+//! A mount table: a parsed table is written as the kernel would write it, and parsed again with the same result.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -7,13 +7,13 @@ use libfuzzer_sys::fuzz_target;
 use std::{ffi::OsStr, io::Write};
 
 fuzz_target!(|data: &[u8]| {
-    // A mount is 200 bytes in memory, its shortest line is ten; the vector doubles.
+    // A mount takes 200 bytes in memory, and its shortest line has ten; the vector doubles.
     let mounts = within(4096 + 64 * data.len(), || parse(data));
     let lines = data.split(|&byte| byte == b'\n');
-    // A line says nothing of its neighbours, whatever is in it.
+    // A line does not affect its neighbours, whatever it contains.
     let apart: Vec<Mount> = lines.clone().flat_map(parse).collect();
     assert_eq!(mounts, apart);
-    // Of each line that begins as a mount's there is one, however it goes on.
+    // Each line that begins like a mount's is one mount, however it continues.
     let lines: Vec<&[u8]> = lines.filter(|line| begins_as_a_mount(line)).collect();
     assert_eq!(mounts.len(), lines.len());
     let mut table = Vec::new();
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(parse(&table), mounts);
 });
 
-/// Two numbers, those of a device, a root and a place.
+/// Whether a line begins with two numbers, a device's two numbers, a root and a mount point.
 fn begins_as_a_mount(line: &[u8]) -> bool {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let number = |text: &[u8], most: u64| {
@@ -49,7 +49,7 @@ fn begins_as_a_mount(line: &[u8]) -> bool {
         && number(&device[colon + 1..], most)
 }
 
-/// The fields that stand on the line as they are.
+/// Checks fields that are on the line unchanged.
 fn is_on(line: &[u8], mount: &Mount) {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let number = |field: usize| str::from_utf8(fields[field]).map(str::parse);
@@ -66,7 +66,7 @@ fn is_on(line: &[u8], mount: &Mount) {
     assert_eq!(mount.read_only, options.any(|option| option == b"ro"));
 }
 
-/// A line of `show_mountinfo` (fs/proc_namespace.c).
+/// Writes a line as `show_mountinfo` (fs/proc_namespace.c) does.
 fn write(mount: &Mount, table: &mut Vec<u8>) {
     let read_only = |is| if is { "ro" } else { "rw" };
     let Mount {
@@ -94,7 +94,7 @@ fn write(mount: &Mount, table: &mut Vec<u8>) {
     ));
 }
 
-/// The kernel's `mangle`, for every byte that is no plain character.
+/// Escapes as the kernel's `mangle`, but every byte that is not a plain character.
 fn mangle(text: &OsStr) -> String {
     let bytes = text.as_encoded_bytes().iter();
     bytes

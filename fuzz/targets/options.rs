@@ -1,5 +1,5 @@
-//! The options of a volume, keys and values separated by NUL: what is read is what was written, and
-//! what is refused is named without its value.
+//! The options of a volume, keys and values separated by NUL: accepted options are parsed as they were written, and
+//! refused ones are named without their values.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// Something of every type that an option can have.
+/// A field of every type that an option can have.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Every {
@@ -48,7 +48,7 @@ const KEYS: [&str; 10] = [
     "name",
 ];
 
-/// Every message about a value, made by values that are in none of them.
+/// All messages about values, produced by values that none of them contains.
 static MESSAGES: LazyLock<String> = LazyLock::new(|| {
     let pairs = KEYS
         .iter()
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(every) => is_what_was_written(&every, &options),
         Err(message) => {
             assert!(!message.contains(char::is_control), "{message:?}");
-            // A key that nobody knows is named, in words that a value may happen to be.
+            // An unknown key is named, in words that may also be a value.
             let alone = |key| parse(&Options::from_iter([(key, "☃")])).err();
             let named = |value: &str| {
                 let mut keys = options.iter().filter_map(|(key, _)| alone(key));

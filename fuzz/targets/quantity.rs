@@ -1,4 +1,4 @@
-//! Quantities: exact where exact arithmetic of another kind reaches, and read back as displayed.
+//! Quantities: compared with another exact arithmetic where that suffices, and unchanged if displayed and parsed.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(text) = str::from_utf8(data) else {
         return;
     };
-    // The message shows the text, and ten characters may stand for a byte of it.
+    // The message shows the text, in which a byte may be escaped as ten characters.
     let read = within(4096 + 32 * data.len(), || text.parse::<Bytes>()).ok();
     if let Some(expected) = exactly(text) {
         assert_eq!(read.map(|bytes| bytes.0), expected, "{text:?}");
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What the text stands for, `Some(None)` for nothing; `None` where 128 bits cannot tell.
+/// The value of the text, `Some(None)` if it has none, or `None` if 128 bits do not suffice to tell.
 fn exactly(text: &str) -> Option<Option<u64>> {
     const SUFFIXES: [(&str, u32, i32); 16] = [
         ("", 0, 0),

@@ -1,4 +1,4 @@
-//! The reply of any driver: what is read is written on one line, and read back the same.
+//! The reply of any driver: a parsed reply is written on one line, and parsed again with the same result.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     );
     let again: DriverStatus = serde_json::from_str(&line).expect("a reply");
     assert_eq!(again.to_line(), line);
-    // The message is for people: on one line, and not for ever.
+    // The message is for people: on one line, and of limited length.
     let shown = again.message.as_deref().map_or(0, str::len);
     assert!(shown <= (4 << 10) + '…'.len_utf8());
     if let Ok(Value::Object(told)) = serde_json::from_slice(data) {
@@ -31,8 +31,8 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(reply, again);
 });
 
-/// Every member that stands there once, whatever the case of its name, is in the reply. Null leaves
-/// a member as it was.
+/// Checks that every member that occurs once, in any case, is in the reply. Null leaves a member
+/// unchanged.
 fn is_what_was_told(reply: &DriverStatus, told: &Map<String, Value>) {
     for (key, value) in told {
         let same = told.keys().filter(|other| other.eq_ignore_ascii_case(key));

@@ -1,8 +1,8 @@
-//! What a device holds, told by its bytes: eight of its size, then patches of an empty head and tail,
-//! each with its place (three bytes, the highest bit for the tail) and its length (one).
+//! Probes a device whose bytes come from the input: eight for its size, then patches of an empty head and tail, each
+//! with its offset (three bytes, whose highest bit selects the tail) and its length (one).
 //!
-//! A superblock that is called whole has the size and UUID that stand in it, whatever a tenant wrote
-//! behind it.
+//! A superblock that counts as complete must be reported with its own size and UUID, whatever a tenant wrote behind
+//! it.
 #![no_main]
 
 use flexvol_fuzz::within;
@@ -15,10 +15,10 @@ use flexvol_sdk::{Bytes, Filesystem};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Mutex;
 
-/// Holds every place near the end, but for ZFS' labels.
+/// Covers every location near the end, except ZFS' labels.
 const TAIL: usize = 132 << 10;
 
-/// The head, then the tail: what is new in every run is most of its time.
+/// The head, then the tail. Static, because allocating them takes most of the time of a run.
 static MEMORY: Mutex<[u8; HEAD + TAIL]> = Mutex::new([0; HEAD + TAIL]);
 
 fuzz_target!(|data: &[u8]| {
@@ -88,7 +88,7 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
 }
 
-/// The size in other arithmetic, and the UUID in its place.
+/// Checks the size with other arithmetic, and the UUID at its offset.
 fn is_what_stands_there(superblock: &Superblock, head: &[u8]) {
     let big = |at: usize| {
         u128::from(u64::from_be_bytes(

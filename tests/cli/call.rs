@@ -1,4 +1,4 @@
-//! A callout run for a person: the reply untouched, the explanation apart from it.
+//! The verb `call`: prints the driver's reply unchanged, and the explanation separately.
 
 use crate::flexvol;
 use assert_cmd::assert::{Assert, OutputAssertExt};
@@ -110,7 +110,7 @@ fn record(_: &Points) {
     let path = file.to_str().unwrap();
     let json = r#"{"kubernetes.io/pvOrVolumeName":"pv","kubernetes.io/secret/k":"aHVudGVyMg=="}"#;
     call(&["--record", path, "init"]).success();
-    // Exit code 0, for kubelet would log the arguments on any other.
+    // Exit code 0, because kubelet logs the arguments on any other exit code.
     let assert = call(&["--record", path, "mount", "relative", json]).success();
     assert!(!stderr(&assert).contains("aHVudGVyMg"), "{assert}");
     let recorded = fs::read_to_string(&file).unwrap();

@@ -1,4 +1,4 @@
-//! What an administrator is told about a configuration.
+//! Reports about a configuration.
 
 use crate::{doctor::Kubelet, flexvol};
 use assert_cmd::assert::{Assert, OutputAssertExt};
@@ -68,7 +68,7 @@ fn file_alone(_: &Points) {
     fs::write(&file, "attach = true\n").unwrap();
     let said = text(&config(&file).success().get_output().stdout);
     assert!(said.contains("backend = \"loop\""), "{said}");
-    // The name of a driver tells its backend, installed or not.
+    // The backend follows from the driver's name, even if the driver is not installed.
     for name in ["example.net/dir", "example.org/dir"] {
         let mut command = flexvol();
         command.args(["config", "--driver", name, "--file"]);

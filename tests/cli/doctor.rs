@@ -1,4 +1,4 @@
-//! What a node is told that it lacks.
+//! The verb `doctor`: reports what a node lacks.
 
 use crate::flexvol;
 use assert_cmd::assert::{Assert, OutputAssertExt};
@@ -63,7 +63,7 @@ impl Node {
         checks(&run(&self.plugins()))
     }
 
-    /// The verdict, what was found and the remedy of one check.
+    /// Checks verdict, finding and remedy of one check.
     #[track_caller]
     fn expect(&self, about: &str, verdict: &str, said: &str) {
         let checks = self.doctor();
@@ -138,7 +138,7 @@ fn driver_and_pool(points: &Points) {
     node.expect(CONFIGURATION, "fail", "atach");
     fs::remove_file(&configuration).unwrap();
     node.expect(CONFIGURATION, "fail", "there is no backend");
-    // A control plane host has no pools, and misses none.
+    // The host of a control plane needs no pools.
     let controller = format!("role = \"controller\"\n{right}").replace("/pool", "/nowhere");
     fs::write(&configuration, controller).unwrap();
     assert!(node.doctor().iter().all(|check| check["check"] != POOL));
@@ -183,7 +183,7 @@ fn lost_configuration(_: &Points) {
     node.expect(CONFIGURATION, "fail", "than kubelet was told");
 }
 
-/// A process that looks like a kubelet in /proc, until it is dropped.
+/// A process that looks like a kubelet in /proc. Killed on drop.
 pub struct Kubelet(pub Child);
 
 impl Kubelet {
@@ -197,7 +197,7 @@ impl Kubelet {
         Kubelet::seen(child.unwrap())
     }
 
-    /// One in a container, where the path is another directory.
+    /// Starts one in a mount namespace in which the path is another directory.
     fn elsewhere(plugins: &Path) -> Self {
         let script = "mount -t tmpfs other \"$1\" && exec -a kubelet sh -c 'read forever' sh --volume-plugin-dir \"$1\"";
         let child = Command::new("unshare")
@@ -216,10 +216,10 @@ impl Kubelet {
         Kubelet::seen(child.unwrap())
     }
 
-    /// A program has no command line yet for a moment after it was started.
+    /// Waits until the process shows the command line of kubelet, because it has none at first.
     pub fn seen(child: Child) -> Self {
         let command_line = format!("/proc/{}/cmdline", child.id());
-        // When it cannot start, the command line of a dead process is empty for ever.
+        // If the program fails to start, the command line stays empty.
         let deadline = Instant::now() + Duration::from_secs(10);
         while !fs::read(&command_line).unwrap().starts_with(b"kubelet") {
             assert!(Instant::now() < deadline, "the kubelet did not start");
@@ -253,7 +253,7 @@ fn running_kubelet(_: &Points) {
     let found = checks(&command.args(["doctor", "-o", "json"]).assert());
     let check = |about: &str| found.iter().find(|check| check["check"] == about).unwrap();
     assert_eq!(check("plugin directory")["verdict"], "ok");
-    // Where it lives is not everybody's to know; but it was found.
+    // The path is not shown to every user, but it was found.
     assert!(
         !check("mount propagation")["found"]
             .as_str()

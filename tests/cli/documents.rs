@@ -1,4 +1,4 @@
-//! The documents: their links lead somewhere, and the two that newcomers read first stay short.
+//! The documents: their links resolve, and the first two that newcomers read stay short.
 
 use flexvol_testing::{Points, tests};
 use std::{
@@ -22,7 +22,7 @@ fn scripts_say_how_they_are_used(points: &Points) {
     for entry in fs::read_dir(Path::new(PROJECT).join("scripts")).unwrap() {
         let script = entry.unwrap().path();
         let name = script.file_name().unwrap().to_str().unwrap();
-        // The one is a program of ours, which has to be built; the other is given what is to be there.
+        // `lab` is a program of the workspace, which has to be built. `need` takes programs to install.
         if ["lab", "need"].contains(&name) {
             continue;
         }
@@ -32,7 +32,7 @@ fn scripts_say_how_they_are_used(points: &Points) {
             output.status.success() && output.stderr.is_empty(),
             "{name}"
         );
-        // It stands in the script itself, and no more than that.
+        // The usage text is the script's first comment, and all of it.
         let source = fs::read_to_string(&script).unwrap();
         let comment = source
             .lines()
@@ -104,7 +104,7 @@ fn first_pages_are_short(points: &Points) {
     }
 }
 
-/// All documents below a directory.
+/// Returns all documents below a directory.
 fn markdown_in(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -118,7 +118,7 @@ fn markdown_in(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What is not in a fenced block.
+/// The text outside fenced blocks.
 fn prose(text: &str) -> String {
     let outside = text.split("```").step_by(2);
     outside.collect()
@@ -130,7 +130,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
 }
 
-/// What a link to a heading calls it (as GitHub does).
+/// The anchor of a heading in links, as GitHub makes it.
 fn anchor(line: &str) -> Option<String> {
     let heading = line.trim_start_matches('#').strip_prefix(' ')?;
     let heading = line.starts_with('#').then_some(heading)?;

@@ -1,4 +1,4 @@
-//! What people read before they do something.
+//! The help texts.
 
 use crate::flexvol;
 use assert_cmd::assert::OutputAssertExt;
@@ -14,7 +14,7 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(assert.get_output().stdout.clone()).expect("text")
 }
 
-/// The verbs, as `--help` lists them: two spaces, the verb, what it does.
+/// The verbs in `--help`: two spaces, the verb, its description.
 fn verbs() -> Vec<String> {
     let help = stdout(&["--help"]);
     let commands = help.split("Commands:\n").nth(1).expect("a list of verbs");

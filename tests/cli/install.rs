@@ -1,4 +1,4 @@
-//! Installing, as a person does it: what is completed, refused, told and kept, once or with `--watch`.
+//! Installing: what is completed, refused, reported and kept, once or with `--watch`.
 
 pub mod kubelet;
 pub mod mounted;
@@ -75,7 +75,7 @@ impl Node {
         self.run("install", &["--config", path.to_str().unwrap()])
     }
 
-    /// Device, inode and time of each file: what changes when a file is replaced or written.
+    /// Device, inode and time of each file, which show whether it was replaced or written.
     fn identities(&self) -> Vec<(String, u64, i64, i64)> {
         let mut files: Vec<_> = fs::read_dir(self.home())
             .expect("list the driver's directory")
@@ -128,7 +128,7 @@ fn leftovers(points: &Points) {
     assert!(!stage.exists());
     points.add(1);
 
-    // Cut between the line and the executable: kubelet was never told to ask again.
+    // Interrupted between init line and executable: kubelet got no event for the change.
     let stage = node.file(".staged");
     fs::create_dir(&stage).unwrap();
     fs::write(stage.join("flexvol"), "half").unwrap();
@@ -137,7 +137,7 @@ fn leftovers(points: &Points) {
     assert!(!stage.exists());
     points.add(1);
 
-    // Kubelet follows no link after its restart.
+    // kubelet follows no symbolic link after its restart.
     let elsewhere = node.0.path().join("elsewhere");
     fs::rename(node.home(), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, node.home()).unwrap();
@@ -239,7 +239,7 @@ fn lost_configuration(points: &Points) {
     assert_eq!(stderr(&node.run("install", &[]).success()), "");
 }
 
-/// A process that ends with the test.
+/// A process that is killed on drop.
 struct Watching(Child);
 
 impl Drop for Watching {
@@ -276,7 +276,7 @@ fn watch(points: &Points) {
     says("written: .flexvol.toml, .flexvol.init, flexvol");
     fs::set_permissions(node.file("flexvol"), fs::Permissions::from_mode(0o600)).unwrap();
     says("written: flexvol");
-    // What changes at every look is perhaps half written.
+    // A configuration that changes between two looks may be incomplete, and is not installed.
     for line in 0..20 {
         node.configuration(&format!("growth = \"offline\"\n# {line}\n"));
         thread::sleep(Duration::from_millis(250));

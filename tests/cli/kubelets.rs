@@ -1,4 +1,4 @@
-//! Which of the processes that are called kubelet are believed, and what they are believed.
+//! Which processes named kubelet are trusted, and for which settings.
 
 use crate::{doctor::Kubelet, flexvol};
 use flexvol_testing::{Need, Points, arena, patience, tests};
@@ -30,7 +30,7 @@ tests! {
         => several;
 }
 
-/// Ways to be started as a container's process is.
+/// Ways to start a process as a container's process.
 const TENANTS: [&[&str]; 3] = [
     &[
         "setpriv",
@@ -44,7 +44,7 @@ const TENANTS: [&[&str]; 3] = [
 
 const SCRIPT: &str = "exec -a kubelet sh -c 'read forever' sh \"$@\"";
 
-/// A process that is called kubelet and was started in this way.
+/// A process named kubelet that was started in this way.
 fn called_kubelet(way: &[&str], argument: &str) -> Kubelet {
     let words = [way, &["bash", "-c", SCRIPT, "bash", argument]].concat();
     let mut command = Command::new(words[0]);
@@ -61,7 +61,7 @@ fn root_with(directories: &[&str]) -> TempDir {
     root
 }
 
-/// What a verb says, which must not take long, nor much memory.
+/// Runs a verb, which must not take much time or memory, and returns its output.
 fn ends(arguments: &[&str]) -> (Output, String) {
     let mut command = Command::new("prlimit");
     command.args(["--as=1000000000", "--"]);
@@ -83,7 +83,7 @@ fn ends(arguments: &[&str]) -> (Output, String) {
     (output, text)
 }
 
-/// A driver that is a script which tells that it ran, as flexvol would leave it.
+/// Installs a script as a driver. It leaves a file when it runs.
 fn plant(plugins: &Path, ran: &Path) {
     let home = plugins.join("example.net~planted");
     fs::create_dir_all(&home).unwrap();
@@ -128,7 +128,7 @@ fn pretended(points: &Points) {
         }
     }
     drop(kubelet);
-    // Without a kubelet of the node there is nothing that he is taken for.
+    // Without a real kubelet the tenant's process must not be taken for it.
     let argument = format!("--volume-plugin-dir={}", tenant.display());
     for way in TENANTS {
         let _pretends = called_kubelet(way, &argument);
@@ -185,7 +185,7 @@ fn others_decide(points: &Points) {
     assert!(!ran.exists(), "a program was run that others could write");
 }
 
-/// The plugin directory that `install` uses while there is a kubelet with these arguments.
+/// Returns the plugin directory that `install` uses if a kubelet has these arguments.
 fn installs(arguments: &str) -> String {
     let _kubelet = called_kubelet(&["env"], arguments);
     let (output, text) = ends(&["install", "--name", "example.net/loop"]);
@@ -205,7 +205,7 @@ fn files_of_kubelet(points: &Points) {
     let elsewhere = format!("volumePluginDir: {}\n", path("elsewhere").display());
     let long = elsewhere.clone() + &"#".repeat(2 << 20);
     fs::write(path("drop-ins/3.conf"), long).unwrap();
-    // The last one by name counts, also in a folder.
+    // The file with the last name takes precedence, also in a subdirectory.
     fs::write(path("drop-ins/1.conf"), elsewhere).unwrap();
     fs::create_dir(path("drop-ins/2")).unwrap();
     fs::write(path("drop-ins/2/0.conf"), &text).unwrap();

@@ -1,4 +1,4 @@
-//! What the executables say on their command lines, without touching storage.
+//! The command lines of the executables, as far as they touch no storage.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod call;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
     process::double().unwrap_or_else(|| run_layer("cli", &tests))
 }
 
-/// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where
-/// the test was carried to another machine.
+/// The driver's executable: the one built with this test, or `FLEXVOL_EXECUTABLE` if the test runs on
+/// another machine.
 fn flexvol() -> Command {
     let built = || env!("CARGO_BIN_EXE_flexvol").into();
     Command::new(env::var_os("FLEXVOL_EXECUTABLE").unwrap_or_else(built))

@@ -1,5 +1,5 @@
-//! What `flexvol_sdk::run` makes of its process, seen from outside: a driver that misbehaves, which
-//! is this test's own executable under another name.
+//! How `flexvol_sdk::run` manages its process, seen from outside. The misbehaving driver is this test's own
+//! executable under another name.
 
 #![allow(
     clippy::print_stdout,
@@ -36,7 +36,7 @@ tests! {
 const NAME: &str = "misbehaving-driver";
 const SUCCESS: &[u8] = b"{\"status\":\"Success\"}\n";
 
-/// The driver, if this process was started under its name.
+/// Runs the driver if this process was started under its name.
 pub fn double() -> Option<ExitCode> {
     let program = env::args_os().next()?;
     (Path::new(&program).file_name()? == NAME)
@@ -46,7 +46,7 @@ pub fn double() -> Option<ExitCode> {
 struct Misbehaving;
 
 impl Driver for Misbehaving {
-    /// The directory's last component says how to misbehave.
+    /// The last component of the directory selects the misbehaviour.
     fn unmount(&self, dir: &Path) -> Answer<()> {
         let misbehaviour = dir.file_name().and_then(|name| name.to_str());
         match misbehaviour.unwrap_or_default() {
@@ -71,13 +71,13 @@ impl Driver for Misbehaving {
     }
 }
 
-/// Tells the test that the driver's own code has begun.
+/// Tells the test that the driver's own code has begun, and sleeps.
 fn wait(begun: &Path, time: Duration) {
     fs::write(begun, "").expect("tell that it has begun");
     thread::sleep(time);
 }
 
-/// The driver's name in a directory of its own.
+/// A directory with the driver in it.
 struct Installed(tempfile::TempDir);
 
 impl Installed {
@@ -97,8 +97,8 @@ impl Installed {
         ["unmount".to_owned(), dir.display().to_string()]
     }
 
-    /// Sends SIGTERM once the driver's own code runs; returns the reply, the exit code and the
-    /// time from the signal to the end.
+    /// Sends SIGTERM when the driver's own code runs. Returns the reply, the exit code, and the time from the
+    /// signal to the end.
     fn terminate(&self, misbehaviour: &str) -> (String, Option<i32>, Duration) {
         let argv = self.unmount(misbehaviour);
         let mut child = Command::new(self.0.path().join(NAME))

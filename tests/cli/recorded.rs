@@ -1,4 +1,4 @@
-//! What flex-spec.md says of callers is what was recorded of them.
+//! Compares what flex-spec.md says about callers with the recordings of their calls.
 
 use crate::recordings::{OF_ANOTHER, OF_THIS_DRIVER, Recording};
 use flexvol_sdk::Callout;
@@ -31,7 +31,7 @@ fn recordings() -> impl Iterator<Item = Recording> {
     [OF_ANOTHER].into_iter().chain(OF_THIS_DRIVER)
 }
 
-/// Each call of each recording, with its release.
+/// Every recorded call, with its release.
 fn calls() -> Vec<(&'static str, Recorded, Value)> {
     let calls = |recording: Recording| {
         let lines = recording.lines().into_iter();
@@ -53,12 +53,12 @@ fn all_are_read(points: &Points) {
     points.add(u64::try_from(read.len()).unwrap());
 }
 
-/// Minor releases from the first to the last.
+/// A range of minor releases, both included.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Range(u64, u64);
 
 impl Range {
-    /// `1.13 to 1.37`, `since 1.24` or `1.13` at the beginning of a text.
+    /// Parses `1.13 to 1.37`, `since 1.24` or `1.13` at the beginning of a text.
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split([' ', ',', ':']);
         let first = words.next()?;
@@ -79,12 +79,12 @@ impl Range {
     }
 }
 
-/// The 24 of `1.24` and of `1.24.17`.
+/// The minor release: 24 of `1.24` and of `1.24.17`.
 fn minor(release: &str) -> Option<u64> {
     release.strip_prefix("1.")?.split('.').next()?.parse().ok()
 }
 
-/// What a callout's section says: its arguments, and the releases of Kubernetes that send them.
+/// The layouts in a callout's section: arguments, and the releases of Kubernetes that send them.
 fn declared(callout: &str) -> Vec<(Vec<&'static str>, Range)> {
     let heading = format!("\n### `{callout}`\n");
     let (_, section) = SPEC
@@ -102,7 +102,7 @@ fn declared(callout: &str) -> Vec<(Vec<&'static str>, Range)> {
     layouts.collect()
 }
 
-/// Whether a recorded argument can be what the word of a layout stands for.
+/// Whether a recorded argument of this kind fits a word of a layout.
 fn is(word: &str, kind: &str) -> bool {
     match word {
         "JSON" => kind.starts_with("JSON("),
@@ -114,7 +114,7 @@ fn is(word: &str, kind: &str) -> bool {
     }
 }
 
-/// What kinds do not tell apart: a volume's name from a node's, a new size from an old one.
+/// Checks what kinds do not distinguish: names of volumes and nodes, new and old sizes.
 fn values_are_right(layout: &[&str], line: &Value, volumes: &BTreeSet<String>) -> bool {
     let value = |word: &str| {
         let at = layout.iter().position(|other| *other == word)?;
@@ -148,7 +148,7 @@ fn layouts_are_declared(points: &Points) {
     }
 }
 
-/// The callers of each callout, as the text above the table tells them.
+/// Compares the callers of each callout with the text above the table.
 fn callers_are_told(points: &Points) {
     const CONTROLLER: &str = "kube-controller-manager";
     let mut callers = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
@@ -174,7 +174,7 @@ fn callers_are_told(points: &Points) {
     }
 }
 
-/// The papers' table says whose the directory is, by release.
+/// Compares the recorded directories of `expandfs` with the row of the specification, by release.
 fn directories_of_expandfs(points: &Points) {
     let row = SPEC
         .lines()
@@ -208,7 +208,7 @@ fn directories_of_expandfs(points: &Points) {
     }
 }
 
-/// What was called, by whom, with what, and the releases that did.
+/// The table of callouts, callers and arguments, with the releases that made them.
 fn table() -> String {
     let mut rows = BTreeMap::<_, BTreeSet<_>>::new();
     for (release, call, _) in calls() {
@@ -226,7 +226,7 @@ fn table() -> String {
         "---|".repeat(releases.len())
     );
     for ((_, callout, caller, arguments), by) in rows {
-        // A long list of keys must be able to break.
+        // Spaces allow line breaks in a long list of keys.
         let arguments = match arguments.replace(',', ", ") {
             none if none.is_empty() => "none".to_owned(),
             some => some,
@@ -255,7 +255,7 @@ fn table_is_made_from_recordings(points: &Points) {
     points.add(u64::try_from(table.lines().count()).unwrap());
 }
 
-/// The table as it stands in the document.
+/// The table in the document.
 fn written(spec: &str) -> &str {
     let (_, section) = spec.split_once(SECTION).expect("the section");
     let section = section.split("\n#").next().unwrap();

@@ -1,4 +1,4 @@
-//! The examples of flex-spec.md: every one parses as what it is an example of, and every reply is
+//! The examples of flex-spec.md: each parses as the callout that it illustrates, and each reply is
 //! written as a driver writes it.
 
 use crate::examples::{Example, examples, filled};
@@ -12,7 +12,7 @@ tests! {
     "spec: every reply is word for word what is written" => replies_are_literal;
 }
 
-/// What stands for the placeholders where nothing is executed.
+/// Values of the placeholders in tests that execute nothing.
 const VALUES: [(&str, &str); 4] = [
     ("BYTES", "1073741824"),
     ("HANDLE", "0123456789abcdef0123456789abcdef"),

@@ -1,4 +1,4 @@
-//! The verbs about volumes, as far as they go without storage.
+//! The verbs about volumes, as far as they work without storage.
 
 use crate::flexvol;
 use flexvol_testing::{Points, tests};

@@ -1,11 +1,11 @@
-//! The examples of flex-spec.md, for the layers that read them and that run them.
+//! The examples of flex-spec.md, for tests that parse them and tests that run them.
 
 const SPEC: &str = include_str!("../../flex-spec.md");
 
-/// One exec of the document: `$ driver CALLOUT …` and the line after it.
+/// One callout of the document: `$ driver CALLOUT …` and the line after it.
 #[derive(Clone, Debug)]
 pub struct Example {
-    /// The heading it stands under, which for most is the callout's name.
+    /// The heading above it, which for most is the callout's name.
     pub section: String,
     /// Whether it is about a driver installed with attach.
     pub attach: bool,
@@ -46,7 +46,7 @@ pub fn examples() -> Vec<Example> {
     examples
 }
 
-/// The words of a command line: single quotes and spaces are all the shell that examples use.
+/// Splits a command line into words. Examples use only single quotes and spaces.
 fn words(command: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -66,8 +66,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A word or a reply with values in the place of `DIR/`, `HANDLE`, `VOLUMEID` and `BYTES`, which stand for
-/// what only a real exec knows.
+/// Replaces `DIR/`, `HANDLE`, `VOLUMEID` and `BYTES` in a word or a reply. They stand for values that are
+/// known only at run time.
 pub fn filled(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| {
         text.replace(name, value)

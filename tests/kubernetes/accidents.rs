@@ -1,5 +1,5 @@
-//! What people and accidents do to the node. Each is undone when it is dropped, also by a test
-//! that failed: the scenarios after it have the same node.
+//! Faults of the node and actions of people. Each is undone on drop, even if its test failed, because later
+//! scenarios use the same node.
 
 use crate::{lab::DRIVERS, scenario::Scenario};
 use flexvol_lab::kubernetes::{Cluster, Component, wait_until};
@@ -7,7 +7,7 @@ use flexvol_testing::volume_id;
 use nix::sys::signal::Signal;
 use std::{fs, fs::File, thread, time::Duration};
 
-/// A component that does not run.
+/// A stopped component.
 pub struct Stopped<'a> {
     scenario: &'a Scenario,
     component: Component,
@@ -40,7 +40,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// A component that runs with more arguments.
+/// A component with additional arguments.
 pub struct Changed<'a> {
     scenario: &'a Scenario,
     component: Component,
@@ -60,7 +60,7 @@ impl<'a> Changed<'a> {
         }
     }
 
-    /// It runs as before.
+    /// Runs it as before.
     pub fn back(self) {}
 }
 
@@ -76,7 +76,7 @@ impl Drop for Changed<'_> {
     }
 }
 
-/// Waits until a component answers; one that has nothing to answer with is only started.
+/// Waits until kubelet answers. Other components are only started.
 fn answers(cluster: &Cluster, component: Component) -> anyhow::Result<()> {
     if component != Component::Kubelet {
         return Ok(());
@@ -87,7 +87,7 @@ fn answers(cluster: &Cluster, component: Component) -> anyhow::Result<()> {
     })
 }
 
-/// A volume on which another call works, as far as those can tell that come after it.
+/// A volume on which another callout seems to work: its lock is held.
 pub struct Busy(File);
 
 impl Busy {
@@ -108,13 +108,13 @@ impl Busy {
         Busy(file)
     }
 
-    /// Lets the others go on.
+    /// Releases the lock.
     pub fn end(self) {
         self.0.unlock().unwrap();
     }
 }
 
-/// A recorded driver that was installed again with more in its configuration.
+/// A recorded driver with an extended configuration.
 pub struct Configured<'a> {
     scenario: &'a Scenario,
     driver: &'static str,
@@ -122,7 +122,7 @@ pub struct Configured<'a> {
 }
 
 impl<'a> Configured<'a> {
-    /// Adds to the configuration of the pool, which is its end.
+    /// Extends the configuration of the pool, which is the last section.
     #[track_caller]
     pub fn with(scenario: &'a Scenario, driver: &'static str, more: &str) -> Self {
         let (_, name) = driver.split_once('/').unwrap();
@@ -148,7 +148,7 @@ impl<'a> Configured<'a> {
         );
     }
 
-    /// Installs what there was before.
+    /// Restores the previous configuration.
     pub fn restore(self) {}
 }
 

@@ -1,4 +1,4 @@
-//! What is refused before anything is made.
+//! Requests that the API server refuses.
 
 pub mod controller;
 
@@ -16,21 +16,21 @@ use std::{
     path::Path,
 };
 
-// Of policies of the API server, which are there since Kubernetes 1.30.
+// Admission policies of the API server, available since Kubernetes 1.30.
 tests! {
     POLICIES:
     "admission: inline volumes are kept to the namespaces that allow them", &[Need::Root] => inline;
 }
 
-// Of tokens that name a node, which are there since Kubernetes 1.33.
+// Tokens that name a node, available since Kubernetes 1.33.
 tests! {
     AGENTS:
     "admission: an agent writes nothing about another node", &[Need::Root] => agents;
 }
 
-/// Calls kubectl with the rights that a token gives.
+/// Calls kubectl with the rights of a token.
 fn as_bearer(scenario: &Scenario, token: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    // Without the administrator's file, whose token would be used.
+    // Without the administrator's kubeconfig, because kubectl would use its token.
     let to = ["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443"];
     let token = format!("--token={token}");
     let who = ["--insecure-skip-tls-verify=true", &token];
@@ -48,7 +48,7 @@ fn agents(points: &Points) {
                 "kind": "NodeVolume",
                 "metadata": {"name": format!("pvc-of-{node}")},
                 "spec": {
-                    // Of a driver that the agent does not serve.
+                    // A driver that the agent does not serve.
                     "driver": "lab.example/none", "node": node, "state": "Present", "size": 1,
                     "published": true,
                     "claim": {"namespace": "default", "name": "none", "uid": format!("of-{node}")},
@@ -109,7 +109,7 @@ fn inline(_: &Points) {
     let policy = fs::read_to_string(file).unwrap();
     scenario.lab().apply_text(&policy);
     let result = catch_unwind(AssertUnwindSafe(|| kept(&scenario)));
-    // Other scenarios have inline volumes.
+    // Other scenarios use inline volumes.
     for kind in [
         "validatingadmissionpolicybinding",
         "validatingadmissionpolicy",
@@ -130,7 +130,7 @@ fn inline(_: &Points) {
     scenario.end();
 }
 
-/// A pod with a volume that nobody made, which waits for ever and is deleted soon.
+/// A pod with a volume that does not exist. The pod waits for ever and is deleted soon.
 fn inline_pod(name: &str) -> Value {
     pod_with(
         name,
@@ -140,7 +140,7 @@ fn inline_pod(name: &str) -> Value {
 
 fn kept(scenario: &Scenario) {
     let apply = |pod: Value| scenario.lab().cluster().apply(&[pod]);
-    // A policy is in force some time after it is made.
+    // A policy takes effect some time after it was created.
     let mut refused = String::new();
     scenario.eventually("an inline volume to be refused", || {
         match apply(inline_pod("inline")) {

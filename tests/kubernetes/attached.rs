@@ -1,4 +1,4 @@
-//! A driver with attach: the controller attaches, kubelet mounts once for the node.
+//! A driver with attach: the controller manager attaches, and kubelet mounts once for the node.
 
 use crate::{
     accidents::Stopped,
@@ -134,12 +134,12 @@ fn restarted(_: &Points) {
     assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
     assert_eq!(scenario.container(&app), container, "the container is new");
     assert_eq!(attached(&scenario), status);
-    // Kubelet sees the mounts that are there, and makes none again.
+    // kubelet sees the existing mounts and does not repeat them.
     for callout in ["mountdevice", "mount"] {
         assert_eq!(scenario.calls(&[callout], PODS_OWN).len(), 1, "{callout}");
     }
 
-    // Nobody is there when the pod is deleted, and nobody remembers it.
+    // The pod is deleted while neither component runs, and neither remembers it afterwards.
     let controller = Stopped::by(&scenario, Component::ControllerManager, Signal::SIGKILL);
     let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
     let delete = [
@@ -162,12 +162,12 @@ fn restarted(_: &Points) {
     scenario.end();
 }
 
-/// What the node's status says of attached volumes.
+/// The attached volumes in the node's status.
 fn attached(scenario: &Scenario) -> Value {
     scenario.get("default", "node", "node")["status"]["volumesAttached"].clone()
 }
 
-/// The controller takes the volume from the node's status before it calls the driver.
+/// Waits for `detach`. The controller removes the volume from the node's status before it calls the driver.
 fn wait_detached(scenario: &Scenario, volume: &str) {
     scenario.eventually("the volume to be detached", || {
         let calls = scenario.calls(&CALLOUTS, volume);
@@ -176,8 +176,8 @@ fn wait_detached(scenario: &Scenario, volume: &str) {
     });
 }
 
-/// Compares the calls about the volume, after so many earlier ones, with callers and callouts in
-/// their order; all of them succeeded. Returns how many there were in all.
+/// Compares the calls about the volume after the first `from` with the expected callers and callouts, in
+/// order. All must have succeeded. Returns the number of all calls.
 #[track_caller]
 fn expect(scenario: &Scenario, from: usize, expected: &[&str]) -> usize {
     let calls = scenario.calls(&CALLOUTS, "attached");
@@ -185,7 +185,7 @@ fn expect(scenario: &Scenario, from: usize, expected: &[&str]) -> usize {
         .iter()
         .map(|call| format!("{} {}", call.caller, call.callout()))
         .collect();
-    // 1.24 and 1.28 ask twice after a mount, a tenth of a second apart.
+    // 1.24 and 1.28 call twice after a mount, a tenth of a second apart.
     made.dedup_by(|later, earlier| later == earlier && later.ends_with("expandfs"));
     assert_eq!(made, expected);
     assert!(calls.iter().all(|call| call.succeeded()), "{calls:#?}");

@@ -1,4 +1,4 @@
-//! What a scenario may not leave on the node or take from it.
+//! The state of the node that a scenario must restore.
 
 use crate::lab::{Lab, POOL};
 use flexvol_lab::kubernetes::DISK;
@@ -13,8 +13,8 @@ use std::{
 /// Where kubelet mounts attached volumes: `<vendor>/<driver>/mounts/<volume>`.
 const GLOBAL: &str = "/var/lib/kubelet/plugins/kubernetes.io/flexvolume";
 
-/// Loops on the data disk, mounts and directories of kubelet's that have to do with volumes of
-/// drivers, the pool's files, and the disk's free blocks and inodes: a line each.
+/// Loop devices on the data disk, kubelet's mounts and directories for volumes of drivers, the files of the
+/// pool, and the disk's free blocks and inodes. One line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline(Vec<String>);
 
@@ -37,7 +37,7 @@ impl Baseline {
         for dir in ["/var/lib/kubelet/pods", GLOBAL, POOL] {
             list(&node.path(dir), dir, &mut lines);
         }
-        // A driver's first attached volume leaves these, and kubelet never removes them.
+        // A driver's first attached volume creates these directories, and kubelet never removes them.
         lines.retain(|line| {
             !line.starts_with(&format!("file {GLOBAL}")) || line.contains("/mounts/")
         });
@@ -52,7 +52,7 @@ impl Baseline {
         Baseline(lines)
     }
 
-    /// The same without what the pool holds: while nothing uses a volume there is nothing else.
+    /// The same without the pool. This is what must be left when no pod uses a volume.
     pub fn without_pool(&self) -> Self {
         let in_pool = |line: &&String| {
             line.starts_with(&format!("file {POOL}")) || line.contains("blocks and")
@@ -66,7 +66,7 @@ impl Baseline {
         )
     }
 
-    /// The lines only one of them has, or has more often: `-` here, `+` there.
+    /// The lines that occur more often in one of the two: `-` in this one, `+` in the other.
     pub fn difference(&self, other: &Baseline) -> String {
         let more = |these: &Baseline, those: &Baseline, sign: &str| {
             let mut unmatched = those.0.clone();
@@ -84,7 +84,7 @@ impl Baseline {
 }
 
 fn list(dir: &Path, shown: &str, lines: &mut Vec<String>) {
-    // What kubelet removes while it is listed is gone.
+    // kubelet may remove files during the listing.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let shown = format!("{shown}/{}", entry.file_name().to_string_lossy());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,22 +1,22 @@
-//! The calls that Kubernetes made, as the forwarding driver wrote them down.
+//! The calls of Kubernetes, as the forwarding driver recorded them.
 
 use crate::lab::{CALLS, Lab};
 use serde_json::Value;
 use std::fs;
 
-/// One call.
+/// One recorded call.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub caller: String,
     /// The driver's name without its vendor.
     pub driver: String,
-    /// Milliseconds of the day.
+    /// Milliseconds since midnight.
     pub time: u64,
     /// Milliseconds that the driver took.
     pub took: u64,
     pub argv: Vec<String>,
     pub reply: Value,
-    /// All of it as it was written down.
+    /// The whole record.
     pub line: Value,
 }
 
@@ -29,7 +29,7 @@ impl Call {
         self.reply["status"] == "Success"
     }
 
-    /// Whether an argument holds this text, such as the name of a volume.
+    /// Whether an argument contains this text, such as the name of a volume.
     pub fn mentions(&self, text: &str) -> bool {
         self.argv.iter().any(|argument| argument.contains(text))
     }
@@ -54,7 +54,7 @@ impl Call {
 /// Every call since the cluster was started.
 pub fn calls(lab: &Lab) -> Vec<Call> {
     let text = fs::read_to_string(lab.cluster().file(CALLS)).unwrap_or_default();
-    // The last line may be half written.
+    // The last line may be incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(Call::read).collect()
 }

@@ -1,5 +1,5 @@
-//! From an empty cluster and the chart, or the plain manifests, to volumes that live and go: both
-//! programs are pods, of one image that has no shell in it.
+//! The life of volumes in an empty cluster, with the chart or the plain manifests: both programs run as pods
+//! of one image, which has no shell.
 
 use crate::{
     claims::{claim, class, delete_claim, wait_bound},
@@ -29,17 +29,17 @@ tests! {
         => whole_story;
 }
 
-/// The chart's own driver: nothing has to be said to have it.
+/// The driver that the chart installs by default.
 const DRIVER: &str = "example.com/disk";
 
-/// The chart's name for its provisioner, by which the scheduler looks for room.
+/// The chart's name for its provisioner, in which the scheduler looks up capacity.
 const PROVISIONER: &str = "disk.example.com";
 
 const IMAGE: &str = "docker.io/library/flexvol:0.1.0";
 
 const NAMESPACE: &str = "flexvol";
 
-/// The chart's pods.
+/// Selectors of the chart's pods.
 const CONTROLLERS: &str = "--selector=app=flexvol-controller";
 const NODES: &str = "--selector=app=flexvol-node";
 
@@ -84,7 +84,7 @@ impl Story {
         self.helm(&arguments);
         assert!(self.is_installed(), "pods are ready without the driver");
         let pool = json!({"pool": "default"});
-        // The names are those of the set's claims.
+        // The classes are named after the set's claims.
         self.0.apply(&[
             class("later", PROVISIONER, true, &pool),
             class("at-once", DRIVER, false, &pool),
@@ -97,7 +97,7 @@ impl Story {
         self.wait_volumes(0);
     }
 
-    /// The leader goes before the claim is edited, and the agent after it.
+    /// Deletes the leader before the claim is edited, and the agent after it.
     fn grow_a_claim(&self) {
         self.0.apply(&[claim("data", "later", 320)]);
         let app = pod("app", "data");
@@ -116,7 +116,7 @@ impl Story {
         assert_eq!(self.assets(), slice::from_ref(&volume));
     }
 
-    /// Claims are made, grow and are deleted while there is no controller, or one that just began.
+    /// Makes, grows and deletes claims while there is no controller, or one that has just started.
     fn grow_a_set(&self) {
         self.0.apply(&[set()]);
         self.delete_pods(CONTROLLERS);
@@ -146,7 +146,7 @@ impl Story {
         self.wait_volumes(1);
     }
 
-    /// What is left when the chart is gone: the driver, volumes with their objects, and NodeVolumes.
+    /// Uninstalls the chart: the driver, volumes with their objects, and NodeVolumes stay.
     fn uninstall(&self) {
         let app = pod("app", "data");
         let sum = self.sum(&app);
@@ -165,7 +165,7 @@ impl Story {
         assert_eq!(self.assets().len(), 1);
     }
 
-    /// The plain manifests, as they are, take up what the chart left.
+    /// Applies the plain manifests, which take over what the chart left.
     fn go_on_by_hand(&self) {
         let mut manifests = vec!["cluster/objects.yaml", "cluster/controller.yaml"];
         if lab::version() >= claims_scheduled::SINCE.parse().unwrap() {
@@ -208,7 +208,7 @@ impl Story {
         self.forget_driver();
     }
 
-    /// Edits the set's first claim template, which Kubernetes refuses while no controller answers.
+    /// Edits the set's first claim template. Kubernetes refuses this while no controller answers.
     fn edit_template(&self, size: &str) {
         let place = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
         let edit = json!([{"op": "replace", "path": place, "value": size}]).to_string();
@@ -229,7 +229,7 @@ impl Story {
         self.0.lab()
     }
 
-    /// Does something with the chart, and waits until it is done.
+    /// Runs helm on the chart, and waits until it is done.
     #[track_caller]
     fn helm(&self, arguments: &[&str]) {
         let cluster = self.lab().cluster();
@@ -245,7 +245,7 @@ impl Story {
         self.0.is_in_node(Path::new(&installed()))
     }
 
-    /// Runs the executable that kubelet calls, with a verb for people.
+    /// Runs the installed driver with a verb for people.
     #[track_caller]
     fn driver(&self, arguments: &[&str]) -> String {
         let where_it_is = ["--plugin-dir", PLUGINS];
@@ -262,7 +262,7 @@ impl Story {
         self.0.exec(pod, "sha256sum /data/file")
     }
 
-    /// The names of the volumes that there is storage of, which is on the data disk.
+    /// The names of the volumes that have storage. Checks that the storage is on the data disk.
     fn assets(&self) -> Vec<String> {
         let text = self.driver(&["list", "--driver", DRIVER, "--output", "json"]);
         let list: Value = serde_json::from_str(&text).unwrap();
@@ -281,7 +281,7 @@ impl Story {
         found.lines().count()
     }
 
-    /// Waits until there are so many claims, and as many volumes, NodeVolumes and pieces of storage.
+    /// Waits until there are this many claims, persistent volumes and NodeVolumes, and checks the storage.
     #[track_caller]
     fn wait_volumes(&self, number: usize) {
         for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
@@ -292,7 +292,7 @@ impl Story {
         assert_eq!(self.assets().len(), number);
     }
 
-    /// Ends whichever controller leads; another one takes over.
+    /// Deletes the pod of the leader, so that another controller takes over.
     fn delete_leader(&self) {
         let lease = self.0.get(NAMESPACE, "lease", "flexvol-controller");
         let leader = lease["spec"]["holderIdentity"].as_str().unwrap();
@@ -307,7 +307,7 @@ impl Story {
     }
 }
 
-/// For whoever reads of a failure.
+/// Prints the cluster's state if the test failed.
 impl Drop for Story {
     fn drop(&mut self) {
         if !thread::panicking() {
@@ -326,12 +326,12 @@ impl Drop for Story {
     }
 }
 
-/// What kubelet calls.
+/// Path of the driver that kubelet calls.
 fn installed() -> String {
     format!("{PLUGINS}/example.com~disk/disk")
 }
 
-/// A file of the project's, which the node sees too.
+/// A file of the project, which the node sees at the same path.
 fn deploy(file: &str) -> String {
     let project = env!("CARGO_MANIFEST_DIR");
     format!("{project}/deploy/{file}")

@@ -1,4 +1,4 @@
-//! Claims that become volumes, by `flexvol-controller`.
+//! Claims for which `flexvol-controller` makes volumes.
 
 use crate::{
     accidents::Changed,
@@ -22,7 +22,7 @@ tests! {
         => without_expander;
 }
 
-/// The first release that lets a request be lowered by default (`RecoverVolumeExpansionFailure`).
+/// The first release in which a request can be lowered by default (`RecoverVolumeExpansionFailure`).
 pub const LOWERS: &str = "1.32.0";
 
 const MEBI: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub fn class(name: &str, driver: &str, late: bool, parameters: &Value) -> Value 
         "kind": "StorageClass",
         "metadata": {"name": name},
         "provisioner": driver,
-        // Before 1.33 Kubernetes takes none for other parameters than no parameters.
+        // Before 1.33 Kubernetes treats empty parameters as different from none.
         "parameters": Some(parameters).filter(|parameters| **parameters != json!({})),
         "allowVolumeExpansion": true,
         "volumeBindingMode": if late { "WaitForFirstConsumer" } else { "Immediate" },
@@ -55,7 +55,7 @@ pub fn claim(name: &str, class: &str, mebibytes: u64) -> Value {
     })
 }
 
-/// Makes both classes: one whose volumes are made at once, one whose volumes wait for a pod.
+/// Makes two classes: one with immediate binding, one that waits for a pod.
 pub fn classes(scenario: &Scenario) {
     let pool = json!({"pool": "default"});
     scenario.apply(&[
@@ -73,7 +73,7 @@ pub fn wait_bound(scenario: &Scenario, claim: &str) -> String {
     found["spec"]["volumeName"].as_str().unwrap().to_owned()
 }
 
-/// What a claim in the default namespace says of itself.
+/// A condition of a claim in the default namespace.
 pub fn condition(scenario: &Scenario, claim: &str, kind: &str) -> Option<Value> {
     let conditions = scenario.claim("default", claim)["status"]["conditions"].clone();
     let mut all = conditions.as_array().cloned().into_iter().flatten();
@@ -86,7 +86,7 @@ pub fn delete_claim(scenario: &Scenario, claim: &str) {
     lab.kubectl(&["delete", "persistentvolumeclaim", claim, "--timeout=150s"]);
 }
 
-/// Waits until nothing in the cluster or on the node reminds of any claim.
+/// Waits until no trace of any claim is left in the cluster or on the node.
 pub fn wait_nothing_left(scenario: &Scenario) {
     for kind in ["persistentvolumes", "nodevolumes"] {
         scenario.eventually(&format!("no {kind} to be left"), || {
@@ -142,8 +142,8 @@ fn life(points: &Points) {
     });
 }
 
-/// Lives in which the controller ends, unless every point is tried: each takes a quarter of a minute, and
-/// crates/controller/tests/faults has it end at every write.
+/// Number of lives in which the controller is killed, unless every point is tried. Each takes a quarter of a
+/// minute, and crates/controller/tests/faults kills it at every write.
 const LIVES: usize = 2;
 
 fn killed(points: &Points) {
@@ -166,8 +166,8 @@ fn killed(points: &Points) {
     });
 }
 
-/// A claim is made, grows under its pod, and is deleted, while the controller ends once; says whether it
-/// did. A life may need fewer writes than another.
+/// Makes a claim, grows it under its pod, and deletes it, while the controller ends once. Returns whether the
+/// controller did end: a life may need fewer writes than another.
 fn killed_once(scenario: &Scenario, running: &Running, end: End) -> bool {
     let mut round = Round::new(scenario, running);
     running.restart_controller(scenario, Some(end));
@@ -196,21 +196,21 @@ fn killed_once(scenario: &Scenario, running: &Running, end: End) -> bool {
         });
     }
     assert_eq!(scenario.volumes().len(), 0, "{end:?}");
-    // It may have ended at its very last write, and nobody noticed.
+    // It may have ended at its last write, which no wait noticed.
     round.killed || !Program::Controller.runs(scenario)
 }
 
-/// A life in which a program ends once, and is started again.
+/// A life during which a program ends once, and is started again.
 pub struct Round<'a> {
     scenario: &'a Scenario,
     program: Program,
     restart: Box<dyn Fn() + 'a>,
-    /// Whether it has ended.
+    /// Whether the program has ended.
     pub killed: bool,
 }
 
 impl<'a> Round<'a> {
-    /// It is the controller that ends.
+    /// The program is the controller.
     pub fn new(scenario: &'a Scenario, running: &'a Running) -> Self {
         let restart = || running.restart_controller(scenario, None);
         Round::of(scenario, Program::Controller, restart)
@@ -241,7 +241,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// It sets the condition `Resizing` and raises the volume's capacity; neither is missed.
+/// Kubernetes' expander sets the condition `Resizing` and raises the volume's capacity. Growth works without it.
 fn without_expander(_: &Points) {
     controllers::with(|scenario, _| {
         let expander = match lab::version() >= "1.28.0".parse().unwrap() {
@@ -310,7 +310,7 @@ fn refused(points: &Points) {
             assert!(scenario.volumes().is_empty(), "{name}");
             if name == "unknown" {
                 let uid = scenario.claim("default", &name)["metadata"]["uid"].clone();
-                // Long enough for pauses of 1, 2 and 4 seconds.
+                // Long enough for delays of 1, 2 and 4 seconds.
                 thread::sleep(Duration::from_secs(7));
                 let calls =
                     scenario.calls(&["provision"], &format!("pvc-{}", uid.as_str().unwrap()));

@@ -1,4 +1,4 @@
-//! A node that falls silent, and one that is gone.
+//! A silent node, and a node that is gone.
 
 use crate::{
     accidents::Stopped,
@@ -26,7 +26,7 @@ fn silent(points: &Points) {
         scenario.apply(&[claim("grows", "plain", 10)]);
         wait_bound(scenario, "grows");
         running.kill_agent(scenario);
-        // The first is ordered before anybody can know, and waits; the second is not.
+        // The first is ordered before the silence is known, and waits. The second is not ordered.
         scenario.apply(&[claim("early", "plain", 10)]);
         scenario.ask_for("grows", 20);
         let away = "node node is ready, but its agent was last heard of at 20";
@@ -86,7 +86,7 @@ fn gone(points: &Points) {
         }
         assert_eq!(orders(scenario).len(), 2);
         assert_eq!(plain_volumes(scenario).len(), 2);
-        // As the event says it.
+        // The command from the event.
         let events = scenario.events("default", &lost);
         let (_, command) = events.split_once("its storage is gone: ").unwrap();
         let command = command.lines().next().unwrap().trim();
@@ -105,7 +105,7 @@ fn gone(points: &Points) {
         scenario.eventually("the node to be back", || {
             lab.cluster().kubectl(&["get", "node", "node"]).is_ok()
         });
-        // The agent's rights are those of a pod on the node, which is another one now.
+        // The token of an agent is bound to its node, and the node is a new object now.
         controllers::install(lab);
         running.restart_heard_agent(scenario);
         scenario.eventually("the storage to go", || {

@@ -1,4 +1,4 @@
-//! What claims cost the API server, and what people see of them.
+//! The cost of claims for the API server, and the events that people see.
 
 use crate::{
     claims::{claim, class, wait_bound, wait_nothing_left},
@@ -14,22 +14,22 @@ tests! {
     "claims: status, metrics and probes say what there is", &[Need::Root] => seen;
 }
 
-/// How many claims share what is asked only once.
+/// Number of claims that share requests made only once.
 const CLAIMS: u64 = 10;
 
-/// A page of one of the two processes.
+/// Fetches a page of one of the two processes.
 fn page(scenario: &Scenario, port: &str, path: &str) -> String {
     let url = format!("http://127.0.0.1:{port}{path}");
     scenario.lab().run("/bin/busybox", &["wget", "-qO-", &url])
 }
 
-/// All requests so far, but those that keep the lease or tell what is on the node.
+/// The number of requests so far of both processes, without renewals of the controller's lease.
 fn requests(scenario: &Scenario) -> u64 {
     let all = [CONTROLLER_PORT, AGENT_PORT].map(|port| page(scenario, port, "/metrics"));
     let lines = all.iter().enumerate().flat_map(|(process, text)| {
         text.lines().filter_map(move |line| {
             let count = line.strip_prefix("flexvol_api_requests_total{")?;
-            // The controller replaces nothing but its lease.
+            // The controller uses the verb update only for its lease.
             let lease = process == 0 && count.contains("verb=\"update\"");
             (!lease).then(|| count.rsplit(' ').next()?.parse::<u64>().ok())?
         })
@@ -81,7 +81,7 @@ fn requests_of_claims(_: &Points) {
             "flexvol-controller: {} requests make a volume, {} grow it, {} delete it",
             costs[0], costs[1], costs[2]
         );
-        // A write that met another's is made again after everything was read: room for one in three.
+        // After a conflict everything is read and written again. The limits allow one conflict for every three writes.
         assert!(
             costs[0] <= 16 && costs[1] <= 9 && costs[2] <= 16,
             "{costs:?}"

@@ -1,4 +1,4 @@
-//! Claims beside drivers, nodes and leaders that misbehave.
+//! Claims beside misbehaving drivers, nodes and leaders.
 
 use crate::{
     claims::{
@@ -57,7 +57,7 @@ fn plain(_: &Points) {
             (20 << 20).to_string()
         );
         scenario.delete_pod(&app);
-        // The API server refuses both, for any provisioner.
+        // The API server refuses both for any provisioner.
         for (name, size, why) in [
             ("stays", "20Mi", "must support resize"),
             ("grows", "15Mi", "less than"),
@@ -100,10 +100,10 @@ fn driverless(_: &Points) {
         let place = scenario.lab().cluster().file(PLUGINS);
         let driver = place.join("lab.example~plain/plain");
         let away = driver.with_file_name(".away");
-        // What is installed for each scenario is not there for a while.
+        // The driver is removed for a while.
         fs::rename(&driver, &away).unwrap();
         running.restart_watchful(scenario);
-        // Until its agent says so, storage may be ordered of the node that had the driver.
+        // Until the agent reports this, the controller may still order storage of the node.
         scenario.eventually("the agent to miss the driver", || {
             let node = scenario.lab().cluster().object("", "storagenode", "node");
             node.is_ok_and(|node| node["status"]["drivers"].get(PLAIN).is_none())
@@ -152,7 +152,7 @@ fn retained(_: &Points) {
         scenario.eventually("the volume to be released", || {
             scenario.get("default", "persistentvolume", &volume)["status"]["phase"] == "Released"
         });
-        // Long enough for whoever would delete it.
+        // Long enough for a controller that would delete it.
         thread::sleep(Duration::from_secs(3));
         assert_eq!(scenario.volumes().len(), 1);
         scenario
@@ -191,7 +191,7 @@ fn no_room(_: &Points) {
         assert_eq!(said["reason"], "VolumeResizeFailed");
         let why = said["message"].as_str().unwrap();
         assert!(why.contains("640Mi was asked for"), "{why}");
-        // Kubernetes' own expander has another opinion of it.
+        // Kubernetes' own expander reports something else in the claim, but the two must not alternate.
         let version =
             || scenario.claim("default", "crowded")["metadata"]["resourceVersion"].clone();
         let mut versions = vec![version()];

@@ -1,4 +1,4 @@
-//! Controller and agent, killed before and after each of their writes in the lives of a claim and a set.
+//! Controller and agent are killed before and after each of their writes during the life of a claim and a set.
 
 use crate::{
     claims::{Round, claim, class},
@@ -17,10 +17,10 @@ tests! {
         => killed;
 }
 
-/// The claim's, and those of the set.
+/// The single claim, and those of the set.
 const CLAIMS: [&str; 3] = ["alone", "data-db-0", "data-db-1"];
 
-/// A set of two pods, which run nowhere, with a claim each of this size.
+/// A set of two pods with one claim of this size each. The pods are never scheduled.
 fn sized(size: &str) -> Value {
     let mut set = set_of_data("plain");
     let template = &mut set["spec"]["volumeClaimTemplates"][0];
@@ -48,7 +48,7 @@ fn killed(points: &Points) {
             if tried >= 2 && !budget().allows(started) {
                 break;
             }
-            // A life may need fewer writes than the first one: then nothing was killed.
+            // A life may need fewer writes than the first one. Then nothing was killed.
             reached += u64::from(live(scenario, running, *program, *end));
             tried += 1;
         }
@@ -57,8 +57,8 @@ fn killed(points: &Points) {
     });
 }
 
-/// A claim, and a set with two, are made, grow and are deleted, while a program ends once; says whether it
-/// did.
+/// Makes, grows and deletes a claim, and a set with two claims, while a program ends once. Returns whether it
+/// did end.
 fn live(scenario: &Scenario, running: &Running, program: Program, end: End) -> bool {
     println!("{program:?} ends {end:?}");
     let lab = scenario.lab();
@@ -100,7 +100,7 @@ fn live(scenario: &Scenario, running: &Running, program: Program, end: End) -> b
         left.trim().is_empty()
     });
     assert!(plain_volumes(scenario).is_empty());
-    // It may have ended at its very last write, and nobody noticed.
+    // It may have ended at its last write, which no wait noticed.
     let killed = round.killed || !program.runs(scenario);
     start(None);
     killed

@@ -1,4 +1,4 @@
-//! What the controller has no part in, and leaves as it is.
+//! Objects that do not belong to the controller, and stay unchanged.
 
 use crate::{
     claims::{claim, class, condition, delete_claim, wait_bound, wait_nothing_left},
@@ -16,7 +16,7 @@ tests! {
         => large_enough;
 }
 
-/// Longer than the controller needs for whatever it does.
+/// Longer than any action of the controller takes.
 const A_WHILE: Duration = Duration::from_secs(4);
 
 fn of_others(points: &Points) {
@@ -85,7 +85,7 @@ fn large_enough(points: &Points) {
             });
         };
         phase("Released");
-        // In one write: while it names no claim, Kubernetes gives it to any.
+        // In one write, because Kubernetes would bind a volume without claim to any claim.
         let next = json!({
             "namespace": "default", "name": "second", "uid": null, "resourceVersion": null,
         });
@@ -138,7 +138,7 @@ fn large_enough(points: &Points) {
     });
 }
 
-/// Who wrote the events of a claim.
+/// The components that wrote events of a claim.
 fn tellers(scenario: &Scenario, claim: &str) -> String {
     let only = format!("--field-selector=involvedObject.name={claim}");
     let of_each = "--output=jsonpath={.items[*].reportingComponent} {.items[*].source.component}";

@@ -20,13 +20,13 @@ tests! {
         => at_once;
 }
 
-/// Growths, unless every point is tried.
+/// Number of growths, unless every point is tried.
 const ROUNDS: u64 = 3;
 const ALL_ROUNDS: u64 = 50;
 
 const STEP: u64 = 32;
 
-/// MiB of the file system that is mounted there.
+/// Size in MiB of the file system that is mounted there.
 fn size_at(scenario: &Scenario, directory: &Path) -> u64 {
     let path = scenario
         .lab()
@@ -37,9 +37,9 @@ fn size_at(scenario: &Scenario, directory: &Path) -> u64 {
     (found.blocks() * found.fragment_size()).div_ceil(1 << 20)
 }
 
-/// Waits for what is to happen at once, and says how many seconds it took.
+/// Waits for something that must happen at once, and returns the elapsed seconds.
 fn seconds(what: &str, begun: Instant, mut question: impl FnMut() -> bool) -> f64 {
-    // Long before kubelet looks.
+    // Much shorter than kubelet's sync period in this test.
     wait_until(what, Duration::from_secs(60), || Ok(question())).unwrap_or_else(|e| panic!("{e}"));
     begun.elapsed().as_secs_f64()
 }

@@ -17,7 +17,7 @@ tests! {
         => set_recreated;
 }
 
-/// A set of two pods with two claims each: of a driver with file systems, and of one without.
+/// A set of two pods with two claims each: one of a driver with file systems, one of a driver without.
 pub fn set() -> Value {
     let template = |name: &str, class: &str| {
         json!({
@@ -51,7 +51,7 @@ pub fn set() -> Value {
     })
 }
 
-/// The same with its claims of data alone, which are of this class.
+/// The same set with only its data claims, which have this class.
 pub fn set_of_data(class: &str) -> Value {
     let mut set = set();
     let templates = set["spec"]["volumeClaimTemplates"].as_array_mut().unwrap();
@@ -108,7 +108,7 @@ fn set_grows(points: &Points) {
         ready(scenario, 3);
         scenario.wait_grown_to("data-db-2", "352Mi");
         scenario.wait_grown_to("log-db-2", "1Gi");
-        // Whatever else is changed of the set does not touch sizes, and is not hindered by them.
+        // Other edits of the set do not change sizes, and succeed.
         let image = r#"{"spec":{"template":{"metadata":{"annotations":{"changed":"yes"}}}}}"#;
         scenario
             .lab()
@@ -128,7 +128,7 @@ fn set_grows(points: &Points) {
     });
 }
 
-/// Deletes the set and all that was made for it, and waits until it is gone.
+/// Deletes the set with its pods and claims, and waits until everything is gone.
 pub fn delete_set(scenario: &Scenario) {
     let lab = scenario.lab();
     lab.kubectl(&["delete", "statefulset", "db", "--timeout=60s"]);
@@ -137,7 +137,7 @@ pub fn delete_set(scenario: &Scenario) {
     wait_nothing_left(scenario);
 }
 
-/// By the commands that docs/operate/stateful-sets.md gives.
+/// Runs the commands of docs/operate/stateful-sets.md.
 fn set_recreated(points: &Points) {
     controllers::with(|scenario, _| {
         let class = class("recreated", DISK, false, &json!({"pool": "default"}));
@@ -162,7 +162,7 @@ fn set_recreated(points: &Points) {
         scenario.apply(&[larger]);
         ready(scenario, 2);
         assert_eq!(pods(), before, "no pod was restarted");
-        // Nothing but the template says it to a claim that is made now.
+        // Only the template gives the size to a new claim.
         scale(scenario, 3);
         ready(scenario, 3);
         let third = scenario.claim("default", "data-db-2");

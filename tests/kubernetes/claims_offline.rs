@@ -18,13 +18,13 @@ tests! {
         => grows;
 }
 
-/// A driver whose volumes do not grow while a pod uses them. It has the pool of the others.
+/// A driver whose volumes do not grow while a pod uses them. It shares the pool of the other drivers.
 const CAREFUL: &str = "lab.example/careful";
 
-/// In the node: the process that sees all that happens to the set's pods.
+/// Process in the node that records all events of the set's pods.
 const WATCH: &str = "watch-of-pods";
 
-/// The pods of the set; the last one is first.
+/// The pods of the set, in the order in which they are evicted.
 const PODS: [&str; 2] = ["db-1", "db-0"];
 
 fn grows(points: &Points) {
@@ -52,7 +52,7 @@ fn install(scenario: &Scenario, running: &Running) {
     running.restart_with_driver(scenario, CAREFUL);
 }
 
-/// The first command of each container notes the size of the file system that it found.
+/// The set, whose containers first record the size of the file system that they found.
 fn careful_set() -> Value {
     let mut set = set();
     set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] = "careful".into();
@@ -64,7 +64,7 @@ fn careful_set() -> Value {
     set
 }
 
-/// At least so many pods of the set have to be ready.
+/// A PodDisruptionBudget that requires this many pods of the set to be available.
 fn budget(name: &str, least: u32) -> Value {
     json!({
         "apiVersion": "policy/v1",
@@ -99,11 +99,11 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
         scenario.wait_pending(claim);
     }
     annotate(scenario, "offline", "restart");
-    // Kubernetes evicts no pod that has two budgets, whatever these allow.
+    // Kubernetes evicts no pod with two budgets, whatever these allow.
     scenario.wait_event("default", "db", "more than one PodDisruptionBudget");
     let lab = scenario.lab();
     lab.kubectl(&["delete", "poddisruptionbudget", "db-second"]);
-    // It is asked again, and the budget says the same.
+    // The eviction is tried again, and the budget still forbids it.
     scenario.wait_event("default", "db", "violate the pod's disruption budget");
     thread::sleep(Duration::from_secs(8));
     assert_eq!(uids(), first, "the budget forbids that a pod is stopped");
@@ -114,7 +114,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     points.add(1);
 
     scenario.apply(&[budget("db-budget", 1)]);
-    // Both end while the first one is away, and nobody remembers that.
+    // Controller and agent are restarted while the first pod is away, and remember nothing of that.
     let ended = || stopped(scenario) == PODS[..1];
     scenario.eventually("the last pod to be stopped", ended);
     running.restart_with_driver(scenario, CAREFUL);
@@ -125,7 +125,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     }
     ready(scenario, 2);
     let second = uids();
-    // Nobody's turn comes again.
+    // No pod is evicted a second time.
     thread::sleep(Duration::from_secs(15));
     assert_eq!(uids(), second, "no pod is stopped that has nothing to grow");
     for (at, pod) in pods.iter().enumerate() {
@@ -142,7 +142,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     node.stop(WATCH, Signal::SIGKILL).unwrap();
 }
 
-/// Begins to write down all that happens to the set's pods.
+/// Starts to record all events of the set's pods.
 fn watch(scenario: &Scenario) {
     let node = scenario.lab().cluster().node();
     let arguments = [
@@ -167,11 +167,11 @@ fn log(scenario: &Scenario) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// What happened to pods, in its order: the name of one, and whether it was away then.
+/// The recorded events of pods in order: a pod's name, and whether it was unavailable.
 fn away(scenario: &Scenario) -> Vec<(String, bool)> {
     let text = log(scenario);
     let events = Deserializer::from_str(&text).into_iter::<Value>();
-    // The last one may be half written.
+    // The last event may be incomplete.
     let events = events.map_while(Result::ok).map(|event| {
         let pod = &event["object"];
         let conditions = pod["status"]["conditions"].as_array();
@@ -186,7 +186,7 @@ fn away(scenario: &Scenario) -> Vec<(String, bool)> {
     events.collect()
 }
 
-/// Which pods left so far, in what order. There were never two away.
+/// The pods that became unavailable so far, in order. Checks that at most one was so at a time.
 fn stopped(scenario: &Scenario) -> Vec<String> {
     let mut now = BTreeMap::new();
     let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Growth that cannot be had, taken back by a person: `flexvol-controller recover`.
+//! An expansion that cannot succeed is taken back with `flexvol-controller recover`.
 
 use crate::{
     claims::{LOWERS, class, condition, wait_bound},
@@ -21,14 +21,14 @@ tests! {
 /// The set's only claim.
 const CLAIM: &str = "data-db-0";
 
-/// A set of one pod with one claim of the driver's.
+/// A set of one pod with one claim of the driver.
 fn one() -> Value {
     let mut set = set_of_data("recovers");
     set["spec"]["replicas"] = 1.into();
     set
 }
 
-/// The command, as a person gives it, or where it ends by itself.
+/// Runs the command as a person does, or lets it end at this write.
 fn recover(scenario: &Scenario, more: &[&str], end: Option<End>) -> Result<String> {
     let node = scenario.lab().cluster().node();
     let mut command = node.command("flexvol-controller");
@@ -88,7 +88,7 @@ fn taken_back(points: &Points) {
         let after = scenario.claim("default", CLAIM);
         assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
 
-        // Every end of the command but the last, after which there is none.
+        // Every write of the command. The loop ends when it has no such write.
         let ends = (1..).flat_map(|write| [End::Before(write), End::After(write)]);
         let mut killed = 0;
         for end in ends {
@@ -100,7 +100,7 @@ fn taken_back(points: &Points) {
             let status = lab.run("flexvol-controller", &["status"]);
             let is_noted = annotations(scenario, &volume).contains("recovery");
             assert_eq!(status.contains("being recovered"), is_noted, "{status}");
-            // It may have ended when all was done.
+            // It may have ended when everything was done.
             if let Err(error) = recover(scenario, &[], None) {
                 let said = format!("{error:#}");
                 assert!(said.contains("nothing to take back"), "{end:?}: {said}");
@@ -136,7 +136,7 @@ fn annotations(scenario: &Scenario, volume: &str) -> String {
     found["metadata"]["annotations"].to_string()
 }
 
-/// The claim asks for what it has, and its volume is the one that it always was, and goes with it.
+/// Checks that the claim requests its actual size and has its original volume, which is deleted with it.
 #[track_caller]
 fn is_whole(scenario: &Scenario, volume: &str, mebibytes: u64) {
     let claim = scenario.claim("default", CLAIM);

@@ -1,4 +1,4 @@
-//! Room on nodes that the scheduler knows of.
+//! Capacity of nodes, as the scheduler sees it.
 
 use crate::{
     claims::{claim, class, delete_claim, wait_bound, wait_nothing_left},
@@ -12,7 +12,7 @@ use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs};
 
-/// The first release whose scheduler can be told of room by `storage.k8s.io/v1`.
+/// The first release whose scheduler knows capacities in `storage.k8s.io/v1`.
 pub const SINCE: &str = "1.24.0";
 
 tests! {
@@ -20,11 +20,11 @@ tests! {
         => scheduled;
 }
 
-/// It is installed twice, with the pool of the others, of which each leaves as much as it shall.
+/// A driver that is installed twice. Both share the pool of the others, and each reserves a part of it.
 const ROOMY: &str = "lab.example/roomy";
 const PROVISIONER: &str = "roomy.lab.example";
 
-/// Another node, without a kubelet: pods are sent there, and never start. Its label is not its name.
+/// Another node, without a kubelet: pods are bound to it and never start. Its hostname label is not its name.
 const OTHER: &str = "other";
 const OTHER_HOST: &str = "host-of-other";
 const OTHER_PLUGINS: &str = "/var/lib/lab/other-plugins";
@@ -77,7 +77,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     room_is("node", &|room| room > 700 * MEBI);
     room_is(OTHER_HOST, &|room| room < 300 * MEBI);
 
-    // The other one is empty, and would be taken; not even one that was given back went there.
+    // The other node is empty, so the scheduler could prefer it, and must not have chosen it even at first.
     for name in ["one", "two"] {
         scenario.apply(&[claim(name, "roomy", 320), pod(name, name)]);
         eventually(&format!("pod {name} to run"), &|| {
@@ -136,7 +136,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     points.add(1);
 }
 
-/// Installs the driver so that it has so much room at present.
+/// Installs the driver with a reserve that leaves this capacity.
 fn make_room(lab: &Lab, plugins: &str, mebibytes: u64) {
     let config = "/var/lib/lab/roomy.toml";
     let leave = |reserve: u64| {
@@ -156,11 +156,11 @@ fn make_room(lab: &Lab, plugins: &str, mebibytes: u64) {
     leave(0);
     let nearly = left() - mebibytes * MEBI;
     leave(nearly);
-    // The less the reserve leaves for images, the less of it is kept for their maps.
+    // With a smaller capacity for images, less is set aside for their block maps, so this measures again.
     leave(nearly + left() - mebibytes * MEBI);
 }
 
-/// A node that is ready.
+/// Creates a node that is ready.
 fn begin_node(scenario: &Scenario) {
     let lab = scenario.lab();
     scenario.apply(&[json!({
@@ -180,7 +180,7 @@ fn begin_node(scenario: &Scenario) {
     beat(lab);
 }
 
-/// Says for the other node's kubelet that it lives.
+/// Renews the other node's heartbeat in place of its kubelet.
 fn beat(lab: &Lab) {
     let now = lab.run("date", &["--utc", "+%Y-%m-%dT%H:%M:%S.%6NZ"]);
     lab.apply_text(
@@ -194,7 +194,7 @@ fn beat(lab: &Lab) {
     );
 }
 
-/// What the scheduler is told of each node.
+/// The published capacity of each node.
 fn rooms(lab: &Lab) -> BTreeMap<String, u64> {
     let list = ["get", "csistoragecapacities", "--namespace=flexvol"];
     let list = lab.kubectl(&[&list[..], &["--output=json"]].concat());

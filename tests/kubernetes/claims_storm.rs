@@ -15,11 +15,11 @@ tests! {
         => storm;
 }
 
-/// Claims, unless every point is tried.
+/// Number of claims, unless every point is tried.
 const CLAIMS: usize = 20;
 const ALL_CLAIMS: usize = 50;
 
-/// How many of these objects answer a question with this word.
+/// Number of these objects whose field has this value.
 fn count(scenario: &Scenario, kind: &str, question: &str, word: &str) -> usize {
     let template = format!("--output=jsonpath={{range .items[*]}}{{{question}}}{{\"\\n\"}}{{end}}");
     let answers = scenario.lab().kubectl(&["get", kind, &template]);

@@ -1,4 +1,4 @@
-//! The cluster's half beside the node: `flexvol-controller` with the rights of its manifests.
+//! `flexvol-controller` as controller and agent, with the rights in its manifests.
 
 use crate::{
     lab::{self, DISK, Lab, beside},
@@ -15,13 +15,13 @@ use std::{
     time::Duration,
 };
 
-/// In the node.
+/// Path of the program in the node.
 const PROGRAM: &str = "/usr/local/bin/flexvol-controller";
 
-/// A driver of directories, which has no file system to grow, and faults on demand.
+/// A driver of directories, which has no file system to grow and fails on demand.
 pub const PLAIN: &str = "lab.example/plain";
 
-/// In the node: where they answer.
+/// Ports in the node on which controller and agent listen.
 pub const CONTROLLER_PORT: &str = "8081";
 pub const AGENT_PORT: &str = "8082";
 
@@ -30,14 +30,14 @@ const AGENT: &str = "flexvol-agent";
 const SECOND: &str = "flexvol-controller-2";
 const OTHER: &str = "flexvol-agent-other";
 
-/// What the first controller is started with.
+/// Arguments of the first controller.
 const FIRST: [&str; 3] = [
     "--identity=one",
     "--lease-seconds=20",
     "--listen=127.0.0.1:8081",
 ];
 
-/// One of the two.
+/// Controller or agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     Controller,
@@ -58,11 +58,11 @@ impl Program {
     }
 }
 
-/// What the agent is started with.
+/// Arguments of the agent.
 const ON_NODE: [&str; 3] = ["--node=node", "--deadline=10", "--listen=127.0.0.1:8082"];
 
-/// Where a program ends by itself, as if it had been killed: before one of its writes, or after it was
-/// answered.
+/// The point at which a program ends itself, as if killed: before one of its writes, or after the response to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Before(u32),
@@ -70,7 +70,7 @@ pub enum End {
 }
 
 impl End {
-    /// No life has so many writes: they are counted.
+    /// A write beyond the end of any life. The program counts its writes.
     pub const NEVER: End = End::After(u32::MAX);
 }
 
@@ -83,10 +83,10 @@ impl fmt::Display for End {
     }
 }
 
-/// Controller and agent, while they run.
+/// Running controller and agent.
 pub struct Running(());
 
-/// Runs a scenario beside controller and agent, and ends it with them: they delete what is deleted.
+/// Runs a scenario with controller and agent, and ends it before they stop, because they delete its volumes.
 pub fn with(run: impl FnOnce(&Scenario, &Running)) {
     let scenario = Scenario::begin();
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -114,7 +114,7 @@ pub fn with(run: impl FnOnce(&Scenario, &Running)) {
     }
 }
 
-/// What both have written lately.
+/// The last lines of both logs.
 pub fn log(scenario: &Scenario) -> String {
     let tail = |name: &str| {
         let file = scenario
@@ -138,12 +138,12 @@ impl Running {
         Program::Agent.runs(scenario)
     }
 
-    /// Starts the controller anew; it ends by itself, if it is told where.
+    /// Restarts the controller. With `end` it ends itself there.
     pub fn restart_controller(&self, scenario: &Scenario, end: Option<End>) {
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &FIRST, end);
     }
 
-    /// The same, and it is asked by the API server, with certificates that last so many seconds.
+    /// Restarts the controller with webhooks, whose certificates are valid for so many seconds.
     pub fn restart_with_webhooks(
         &self,
         scenario: &Scenario,
@@ -155,8 +155,8 @@ impl Running {
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, end);
     }
 
-    /// Starts both anew: the agent tells every two seconds that it is there, and eight of silence are too
-    /// many.
+    /// Restarts both, with a heartbeat every two seconds. After eight seconds without one the node counts as
+    /// silent.
     pub fn restart_watchful(&self, scenario: &Scenario) {
         let more = [&FIRST[..], &["--silence-seconds=8"]].concat();
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, None);
@@ -168,7 +168,7 @@ impl Running {
         restart(scenario, AGENT, "agent", AGENT, &more, None);
     }
 
-    /// Starts both anew for one more driver.
+    /// Restarts both with one more driver.
     pub fn restart_with_driver(&self, scenario: &Scenario, driver: &str) {
         let driver = ["--driver", driver];
         let agent = [&ON_NODE[..], &driver].concat();
@@ -177,7 +177,7 @@ impl Running {
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
     }
 
-    /// Starts both anew for one more driver, as watchful.
+    /// Restarts both with one more driver, and with the short heartbeats of `restart_watchful`.
     pub fn restart_watchful_for(&self, scenario: &Scenario, driver: &str) {
         let driver = ["--driver", driver];
         let agent = [&ON_NODE[..], &driver, &["--heartbeat-seconds=2"]].concat();
@@ -186,7 +186,7 @@ impl Running {
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
     }
 
-    /// Starts the agent of another node, which is this one too, with drivers of its own.
+    /// Starts the agent of another node, which runs on this node too, with drivers of its own.
     pub fn start_other_agent(&self, scenario: &Scenario, node: &str, driver: &str, plugins: &str) {
         allow(scenario.lab(), AGENT, Some(node), OTHER);
         let (node, plugins) = (format!("--node={node}"), format!("--plugin-dir={plugins}"));
@@ -206,7 +206,7 @@ impl Running {
         node.stop(AGENT, Signal::SIGKILL).unwrap();
     }
 
-    /// Starts another controller, which leads when the first does not.
+    /// Starts a second controller, which leads when the first does not.
     pub fn start_second(&self, scenario: &Scenario) {
         let more = ["--identity=two", "--lease-seconds=20"];
         restart(scenario, SECOND, "controller", CONTROLLER, &more, None);
@@ -230,13 +230,13 @@ impl Running {
         lab.run("/bin/kill", &["-s", signal, &process]);
     }
 
-    /// Starts the agent anew; it ends by itself, if it is told where.
+    /// Restarts the agent. With `end` it ends itself there.
     pub fn restart_agent(&self, scenario: &Scenario, end: Option<End>) {
         restart(scenario, AGENT, "agent", AGENT, &ON_NODE, end);
     }
 }
 
-/// How many writes a program has begun that was told where to end.
+/// How many writes a program with an `end` has begun.
 pub fn writes_of(scenario: &Scenario, program: Program) -> u32 {
     let name = program.name();
     let file = format!("/var/log/{name}.log");
@@ -278,7 +278,7 @@ fn restart(
     arguments.extend([PROGRAM, verb, "--driver", DISK, "--driver", PLAIN].map(str::to_owned));
     arguments.extend(more.iter().map(ToString::to_string));
     arguments.push(format!("--kubeconfig={}", kubeconfig(account)));
-    // It becomes what it starts.
+    // `env` becomes the program that it starts.
     cluster
         .node()
         .start(name, "/usr/bin/env", &arguments)
@@ -289,7 +289,7 @@ fn kubeconfig(account: &str) -> String {
     format!("/var/lib/lab/{account}.kubeconfig")
 }
 
-/// Puts the executable into the node and the manifests into the cluster, with the rights they give.
+/// Installs the executable in the node and the manifests with their rights in the cluster.
 pub fn install(lab: &Lab) {
     let cluster = lab.cluster();
     let place = cluster.file(PROGRAM);
@@ -299,7 +299,7 @@ pub fn install(lab: &Lab) {
     let plain = cluster.file(PLUGINS).join(PLAIN.replace('/', "~"));
     fs::create_dir_all(&plain).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes/plain.sh");
-    // With its mode, and whole when its name is there.
+    // Copies the mode, and renames the complete file.
     fs::copy(script, plain.join(".unfinished")).unwrap();
     fs::rename(plain.join(".unfinished"), plain.join("plain")).unwrap();
     let mut manifests = vec!["objects.yaml", "controller.yaml"];
@@ -314,12 +314,12 @@ pub fn install(lab: &Lab) {
             .join("deploy/cluster")
             .join(manifest);
         let text = fs::read_to_string(file).unwrap();
-        // What the chart's values would say.
+        // The value that the chart would fill in.
         let text = text.replace(" in ['example.com/disk']", ".startsWith('lab.example/')");
         let known = |line: &&str| rules_are_known() || !line.contains("x-kubernetes-validations");
         let text: Vec<_> = text.lines().filter(known).collect();
         let text = text.join("\n");
-        // The workloads run as processes of the node.
+        // The workloads run as processes of the node instead.
         let rights: Vec<_> = text
             .split("\n---\n")
             .filter(|object| !object.contains("apiVersion: apps/v1"))
@@ -346,7 +346,7 @@ pub fn install(lab: &Lab) {
     .unwrap();
 }
 
-/// Writes a kubeconfig of this name for an account, as it is on a node.
+/// Writes a kubeconfig of this name for a service account.
 fn allow(lab: &Lab, account: &str, node: Option<&str>, name: &str) {
     let token = token(lab, account, node.filter(|_| tokens_name_nodes()));
     let config = json!({
@@ -363,19 +363,19 @@ fn allow(lab: &Lab, account: &str, node: Option<&str>, name: &str) {
     fs::write(lab.cluster().file(&kubeconfig(name)), config.to_string()).unwrap();
 }
 
-/// The first release in which a token can be bound to a node, and says so, as that of a pod on the node does.
+/// The first release in which a token can be bound to a node and names it, as the token of a pod does.
 pub const TOKENS_NAME_NODES: &str = "1.33.0";
 
 pub fn tokens_name_nodes() -> bool {
     lab::version() >= TOKENS_NAME_NODES.parse().unwrap()
 }
 
-/// Whether kubectl knows rules in the schemas of objects.
+/// Whether kubectl knows validation rules in schemas.
 pub fn rules_are_known() -> bool {
     lab::version() >= "1.23.0".parse().unwrap()
 }
 
-/// A token of the account, for as long as a run takes, and bound to a node if one is named.
+/// A token of the service account for the duration of a run, bound to the node if one is given.
 pub fn token(lab: &Lab, account: &str, node: Option<&str>) -> String {
     let mut request = json!({
         "apiVersion": "authentication.k8s.io/v1",

@@ -65,7 +65,7 @@ fn writes_its_name(name: &str) -> Value {
     pod
 }
 
-/// The identities of the pods whose container runs, by name.
+/// The UIDs of the pods whose container is ready, by name.
 fn running(scenario: &Scenario) -> BTreeMap<String, String> {
     let template = "--output=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} \
                     {.status.containerStatuses[0].ready}{\"\\n\"}{end}";

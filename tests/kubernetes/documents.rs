@@ -1,4 +1,4 @@
-//! What the documents tell a reader to type: by hand on one node, and README's quick start on a cluster.
+//! Commands in the documents: by hand on one node, and README's quick start in a cluster.
 
 use crate::{lab::place_driver, objects::pod, scenario::Scenario};
 use flexvol_testing::{Need, Points, tests};
@@ -12,10 +12,10 @@ const README: &str = include_str!("../../README.md");
 
 const NODE: &str = include_str!("../../docs/operate/node.md");
 
-/// The project, where a reader types the commands.
+/// The project's directory, in which a reader types the commands.
 const PROJECT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// In the node: what the reader writes into the project, until the node is rebooted.
+/// Directory in the node for what the reader writes into the project. It is lost at the next boot.
 const LAYER: &str = "/run/documents";
 
 /// A block of a section: commands after `$`, or objects.
@@ -25,7 +25,7 @@ enum Block {
     Objects(&'static str),
 }
 
-/// A command, and what the document says that it prints.
+/// A command, and its output according to the document.
 #[derive(Debug)]
 struct Command {
     line: &'static str,
@@ -66,7 +66,7 @@ fn by_the_book(points: &Points) {
     assert_eq!(sizes.len(), 2, "the page grows its volume once");
     assert_eq!(sizes[1] - sizes[0], 1024, "MiB between {sizes:?}");
     assert_eq!(scenario.image_bytes("data"), 2 << 30);
-    // Its shell does not listen to the signal that ends it, which takes half a minute.
+    // Its shell ignores SIGTERM, and the default grace period is half a minute.
     scenario
         .lab()
         .kubectl(&["delete", "pod", "app", "--grace-period=1"]);
@@ -78,12 +78,12 @@ fn by_the_book(points: &Points) {
         !listed.contains("/pods/")
     });
     type_in(&scenario, "flexvol uninstall --name example.com/disk");
-    // The reader put a build of his own in its place.
+    // The reader replaced the driver by another build.
     place_driver(scenario.lab().cluster());
     scenario.end();
 }
 
-/// README's quick start, from its objects on, in a cluster that has the chart. Nothing is left of it.
+/// Follows README's quick start in a cluster with the chart, beginning with its objects, and removes everything.
 pub fn quick_start(scenario: &Scenario) {
     for block in blocks(README, "Quick start") {
         match block {
@@ -96,7 +96,7 @@ pub fn quick_start(scenario: &Scenario) {
                     let said = type_in(scenario, line);
                     let said: Vec<_> = said.lines().collect();
                     if line.contains("df -h") {
-                        // Devices have other numbers, and file systems other metadata.
+                        // Device numbers and the size of metadata differ.
                         assert_eq!(size(&said), size(&shown), "{line}");
                     } else {
                         assert_eq!(said, shown, "{line}");
@@ -106,20 +106,20 @@ pub fn quick_start(scenario: &Scenario) {
                     }
                 }
             }
-            // The chart's story builds no image: it has the executables in one already.
+            // The image exists already: the chart's tests have one.
             Block::Commands(_) => {}
         }
     }
     let delete = "kubectl delete -f quick-start.yaml";
     assert!(README.contains(delete), "README deletes what it made");
-    // Its shell does not listen to the signal that ends it, which takes half a minute.
+    // Its shell ignores SIGTERM, and the default grace period is half a minute.
     type_in(scenario, &format!("{delete} --grace-period=1"));
 }
 
-/// Runs one line in the node as a person would, in the project's directory.
+/// Runs one line in the node, in the project's directory, as a person would.
 #[track_caller]
 fn type_in(scenario: &Scenario, line: &str) -> String {
-    // What is written goes to a layer over the project, and `target` is where the page says it is.
+    // Writes go to an overlay over the project, and `target` is where the page says.
     let line = format!(
         "mkdir -p {LAYER}/files {LAYER}/work && \
          mount -t overlay -o lowerdir={PROJECT},upperdir={LAYER}/files,workdir={LAYER}/work project {PROJECT} && \
@@ -129,7 +129,7 @@ fn type_in(scenario: &Scenario, line: &str) -> String {
     scenario.lab().run("unshare", &shell)
 }
 
-/// The blocks of the document's section with this heading.
+/// The blocks in the section with this heading.
 fn blocks(document: &'static str, heading: &str) -> Vec<Block> {
     let start = document
         .find(&format!("\n## {heading}\n"))
@@ -147,7 +147,7 @@ fn blocks(document: &'static str, heading: &str) -> Vec<Block> {
     blocks.collect()
 }
 
-/// The second column of the second line that `df` prints.
+/// The second column of the second line of `df`.
 fn size<'text>(lines: &[&'text str]) -> &'text str {
     lines[1].split_whitespace().nth(1).expect("a size from df")
 }

@@ -1,4 +1,4 @@
-//! Drivers come, change and go while pods use their volumes.
+//! Drivers are installed, changed and removed while pods use their volumes.
 
 use crate::{objects::pod, scenario::Scenario};
 use flexvol_lab::kubernetes::PLUGINS;
@@ -18,10 +18,10 @@ tests! {
         => removed;
 }
 
-/// A driver that kubelet finds without a forwarder.
+/// A driver that kubelet calls without a forwarder.
 const OTHER: &str = "lab.example/other";
 
-/// Kubelet's own driver, as an operator installs it. It goes when this is dropped.
+/// A driver that is installed as an operator does. Uninstalled on drop.
 struct Driver<'a>(&'a Scenario);
 
 impl<'a> Driver<'a> {
@@ -52,7 +52,7 @@ impl<'a> Driver<'a> {
         plugins.join(OTHER.replace('/', "~"))
     }
 
-    /// A volume of the driver with its claim.
+    /// Makes a volume of the driver, and its claim.
     #[track_caller]
     fn volume(&self, name: &str) {
         let size = ["--size", "320Mi", "--with-storage-class", "--driver", OTHER];
@@ -67,7 +67,7 @@ impl<'a> Driver<'a> {
 impl Drop for Driver<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Kubelet needs it to take the pod down; the next scenario does not mind it.
+            // kubelet needs the driver to unmount the pod's volume. The next scenario ignores it.
             self.install_by("flexvol");
         } else {
             self.0

@@ -1,4 +1,4 @@
-//! Growth that fails and is mended.
+//! Growth that fails at first.
 
 use crate::{accidents::Configured, calls::Call, lab::DISK, objects::pod, scenario::Scenario};
 use flexvol_testing::{Need, Points, tests};
@@ -93,7 +93,7 @@ fn largest(_: &Points) {
     scenario.end();
 }
 
-/// Every event with this text says it without paths.
+/// Checks that events with this text exist and contain no paths.
 #[track_caller]
 fn assert_readable(scenario: &Scenario, object: &str, text: &str) {
     let events = scenario.events("default", object);
@@ -102,10 +102,10 @@ fn assert_readable(scenario: &Scenario, object: &str, text: &str) {
     assert!(told.iter().all(|line| !line.contains('/')), "{told:?}");
 }
 
-/// Milliseconds; recordings have the time of the day.
+/// Milliseconds of a day. Recorded times are since midnight.
 const DAY: u64 = 86_400_000;
 
-/// Each call came later after the one before than that after its own.
+/// Checks that the intervals between calls grow.
 #[track_caller]
 fn assert_backs_off(calls: &[Call]) {
     let times: Vec<u64> = calls.iter().map(|call| call.time).collect();
@@ -114,6 +114,6 @@ fn assert_backs_off(calls: &[Call]) {
         .map(|pair| (pair[1] + DAY - pair[0]) % DAY)
         .collect();
     assert!(gaps.len() > 2 && gaps.is_sorted(), "{gaps:?}");
-    // It doubles; what a call itself takes is in it too.
+    // The backoff doubles, and the interval includes the duration of the call.
     assert!(gaps[gaps.len() - 1] >= 3 * gaps[0], "{gaps:?}");
 }

@@ -1,4 +1,4 @@
-//! Claims that are edited, and volumes that grow.
+//! Claims are edited, and volumes grow.
 
 use crate::{
     lab::{BLOCK, DISK},
@@ -25,7 +25,7 @@ fn online(_: &Points) {
     scenario.ask_for("online", 640);
     scenario.wait_grown("online", 640);
     let after = scenario.size_in(&app);
-    // What XFS keeps for itself is the same before and after.
+    // The size of XFS's metadata is the same before and after.
     assert_eq!(after - before, 320, "{before} MiB became {after} MiB");
     assert_eq!(scenario.image_bytes("online"), 640 << 20);
     assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);

@@ -13,23 +13,23 @@ use std::{
     time::Instant,
 };
 
-/// The driver without attach, with attach, and without attach for whoever knows a handle.
+/// A driver without attach, one with attach, and one without attach for everyone who knows a handle.
 pub const DISK: &str = "lab.example/disk";
 pub const BLOCK: &str = "lab.example/block";
 pub const OPEN: &str = "lab.example/open";
 
-/// In the node: where the drivers really are. Kubelet finds forwarders that write down each call.
+/// Directory of the drivers in the node. kubelet finds forwarders, which record each call.
 pub const DRIVERS: &str = "/var/lib/lab/drivers";
 
-/// In the node: the calls, one line of JSON each.
+/// File in the node with the recorded calls, one JSON object a line.
 pub const CALLS: &str = "/var/lib/lab/calls.jsonl";
 
-/// In the node: the pool of all drivers, where the documents have it.
+/// Directory in the node of the pool of all drivers, at the path in the documents.
 pub const POOL: &str = "/var/lib/flexvol/pools/default";
 
 static LAB: Mutex<Option<Cluster>> = Mutex::new(None);
 
-/// A cluster of one test, which is taken down by that.
+/// The cluster of a single test, which takes it down.
 static OWN: Mutex<Option<Cluster>> = Mutex::new(None);
 
 /// The release of this run.
@@ -40,7 +40,7 @@ pub fn version() -> Version {
     }
 }
 
-/// The cluster, started by the first test that asks. One test has it at a time.
+/// Exclusive access to the cluster, which the first test starts.
 pub struct Lab(MutexGuard<'static, Option<Cluster>>);
 
 impl Lab {
@@ -52,7 +52,7 @@ impl Lab {
         Lab(lab)
     }
 
-    /// A new cluster with nothing in it, whose pods are clients of its API server.
+    /// Starts an empty cluster whose pods can reach its API server.
     pub fn empty() -> Self {
         let mut lab = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         *lab = Some(up(&own_directory(), Pods::Clients));
@@ -67,7 +67,7 @@ impl Lab {
         self.0.as_mut().unwrap()
     }
 
-    /// Runs kubectl and returns what it wrote.
+    /// Runs kubectl and returns its output.
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.cluster()
@@ -75,14 +75,14 @@ impl Lab {
             .unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Runs a program in the node and returns what it wrote.
+    /// Runs a program in the node and returns its output.
     #[track_caller]
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
         let mut command = self.cluster().node().command(program);
         run(command.args(arguments)).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Applies what a program printed.
+    /// Applies manifests.
     #[track_caller]
     pub fn apply_text(&self, manifests: &str) {
         let mut command = self.cluster().node().command("kubectl");
@@ -90,7 +90,7 @@ impl Lab {
         applied.unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Runs the driver's executable with a verb for people, about one of the recorded drivers.
+    /// Runs a verb for people of the driver's executable, for one of the recorded drivers.
     #[track_caller]
     pub fn flexvol(&self, driver: &str, verb: &str, arguments: &[&str]) -> String {
         let driver = ["--driver", driver, "--plugin-dir", DRIVERS];
@@ -105,8 +105,8 @@ impl Lab {
     }
 }
 
-/// What of the machine a node could change for good: settings of the kernel that belong to no
-/// namespace, and directories outside those that a node has for itself.
+/// Everything that a node could change on the machine permanently: kernel settings without a namespace, and
+/// directories outside the node's own.
 pub fn machine() -> Vec<String> {
     let mut found = Vec::new();
     for setting in [
@@ -159,7 +159,7 @@ fn own_directory() -> PathBuf {
     labs().join(format!("tests-own-{}-{}", version(), std::process::id()))
 }
 
-/// Removes what runs left behind that were killed: the node of each ended with it.
+/// Removes directories of runs that were killed. Their nodes ended with them.
 fn sweep() {
     for lab in fs::read_dir(labs()).into_iter().flatten().flatten() {
         let name = lab.file_name().to_string_lossy().into_owned();
@@ -172,7 +172,7 @@ fn sweep() {
     }
 }
 
-/// An executable of the workspace: beside the driver's, which cargo built for the same target.
+/// The path of an executable of the workspace. cargo puts it beside the driver's for the same target.
 pub fn beside(name: &str) -> PathBuf {
     let found = executable().with_file_name(name);
     assert!(
@@ -199,7 +199,7 @@ fn up(directory: &Path, pods: Pods) -> Cluster {
     let started = Instant::now();
     let cluster = Cluster::up(directory, programs, &lab, Until::ThisProcessEnds, pods);
     let cluster = cluster.unwrap_or_else(|error| {
-        // The next test starts anew.
+        // Lets the next test start a new cluster.
         Cluster::down(directory).expect("take down what was started");
         panic!("{error:#}")
     });
@@ -239,17 +239,17 @@ fn start() -> Cluster {
     cluster
 }
 
-/// Puts the executable that is tested into the node.
+/// Puts the driver's executable into the node.
 pub fn place_driver(cluster: &Cluster) {
     let place = cluster.file("/usr/local/bin/flexvol");
-    // One that runs cannot be written over.
+    // A running executable cannot be overwritten.
     if place.exists() {
         fs::remove_file(&place).expect("remove the driver from the node");
     }
     fs::copy(executable(), place).expect("copy the driver into the node");
 }
 
-/// A driver for kubelet to find: it writes the call down and lets the real one answer.
+/// Installs a driver for kubelet that records each call and forwards it to the real driver.
 fn forward(cluster: &Cluster, name: &str) {
     let (_, driver) = name.split_once('/').unwrap();
     let dir = cluster.file(PLUGINS).join(name.replace('/', "~"));
@@ -258,7 +258,7 @@ fn forward(cluster: &Cluster, name: &str) {
         "#!/bin/sh\nexec /usr/local/bin/flexvol call --name {name} --plugin-dir {DRIVERS} --record {CALLS} \
          --caller \"$(cat /proc/$PPID/comm)\" -- \"$@\" 2>/dev/null\n"
     );
-    // Kubelet looks as soon as the name is there.
+    // kubelet calls the driver as soon as the name exists.
     let unfinished = cluster.file(DRIVERS).join("forward");
     fs::write(&unfinished, script).unwrap();
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();

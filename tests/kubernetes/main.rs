@@ -1,7 +1,7 @@
-//! What a real Kubernetes does with the driver: a whole node with its control plane, driven by
-//! kubectl alone, looked at from inside the pods and from the host. Needs root.
+//! Tests with a real Kubernetes: a whole node with its control plane. They act only through kubectl, and
+//! check the result inside the pods and on the host. Needs root.
 //!
-//! `FLEXVOL_KUBERNETES=1.20.2` chooses the release; without it the newest that is tested.
+//! `FLEXVOL_KUBERNETES=1.20.2` selects the release. The default is the newest tested one.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says which server answers")]
 
@@ -44,8 +44,8 @@ mod webhooks_of_sets;
 use flexvol_testing::{Test, run_layer};
 use std::process::ExitCode;
 
-/// The scenarios, and the release that has what they are about. The recording of the API server is that of
-/// the newest one.
+/// The scenarios, each with the first release that has the features they need. The recorded API server is that
+/// of the newest release.
 const TESTS: &[(&str, &[Test])] = &[
     ("1.30.0", admission::POLICIES),
     ("1.30.0", admission::controller::TESTS),

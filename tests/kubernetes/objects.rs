@@ -1,4 +1,4 @@
-//! The objects that scenarios make.
+//! Kubernetes objects for scenarios.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ pub fn name_of(pod: &Value) -> (&str, &str) {
     (namespace, pod["metadata"]["name"].as_str().unwrap())
 }
 
-/// A pod with one container that has a claim's volume at `/data`.
+/// A pod with one container that mounts the volume of a claim at `/data`.
 pub fn pod(name: &str, claim: &str) -> Value {
     pod_with(
         name,
@@ -16,7 +16,7 @@ pub fn pod(name: &str, claim: &str) -> Value {
     )
 }
 
-/// A pod with one container that has a volume of this source at `/data`.
+/// A pod with one container that mounts a volume of this source at `/data`.
 pub fn pod_with(name: &str, source: &Value) -> Value {
     let mut volume = source.clone();
     volume["name"] = "data".into();
@@ -28,7 +28,7 @@ pub fn pod_with(name: &str, source: &Value) -> Value {
     })
 }
 
-/// What a pod is of one container that sleeps.
+/// The spec of a pod with one container that sleeps.
 pub fn sleeping(mounts: &Value, volumes: &Value) -> Value {
     json!({
         "automountServiceAccountToken": false,

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A driver whose volumes are directories with a note of their size: it has no file system to grow. The
-# class parameter `fault` makes it misbehave, and `pool` says where a volume is, which it does not look for
-# elsewhere. Its volumes are in /var/lib/lab/plain.
+# A driver whose volumes are directories with a file that has their size: it has no file system to grow. The
+# class parameter `fault` makes it misbehave. `pool` selects the place of a volume, and the driver does not
+# look for it elsewhere. Volumes are in /var/lib/lab/plain.
 place=/var/lib/lab/plain
 ok() { echo "{\"status\":\"Success\"$1}"; }
 # value KEY JSON: the JSON argument is one flat object of strings.

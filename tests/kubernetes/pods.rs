@@ -1,4 +1,4 @@
-//! Pods that share a volume, see a part of it, own it as somebody else, or vanish.
+//! Pods that share a volume, mount a part of it, own it as another user, or vanish.
 
 use crate::{
     lab::{BLOCK, DISK},
@@ -19,7 +19,7 @@ tests! {
         => by_force;
 }
 
-/// The same pod, whose volume is read-only.
+/// The same pod with a read-only volume.
 fn reading(mut pod: Value) -> Value {
     pod["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] = true.into();
     pod
@@ -138,7 +138,7 @@ fn parts(_: &Points) {
     scenario.end();
 }
 
-/// A pod that runs as somebody whose group the volume is given to.
+/// A pod of another user, with an fsGroup.
 fn of_group(name: &str, policy: &str) -> Value {
     let mut pod = pod(name, "grouped");
     pod["spec"]["securityContext"] = json!({
@@ -162,7 +162,7 @@ fn group(_: &Points) {
         ". 0 2000\nmine 1000 2000\nother 1000 2000\n"
     );
     scenario.delete_pod(&first);
-    // Somebody gives one file away; the root stays the group's.
+    // The group of one file changes; the root directory keeps the pod's group.
     let root = pod("root", "grouped");
     scenario.run_pod(&root);
     scenario.exec(&root, "chgrp 77 /data/other");

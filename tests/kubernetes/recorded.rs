@@ -1,5 +1,5 @@
-//! What each release of Kubernetes calls, and with what: a fixed story, whose calls are compared
-//! with those of the release's recording in `tests/fixtures/calls`. `FLEXVOL_BLESS=1` records it anew.
+//! The calls of each release of Kubernetes in a fixed story, compared with the release's recording in
+//! `tests/fixtures/calls`. `FLEXVOL_BLESS=1` records them anew.
 
 use crate::{
     calls::{Call, calls},
@@ -18,11 +18,11 @@ tests! {
         => story;
 }
 
-/// What a volume of the story has at first; what it grows by each time.
+/// Initial size of a volume in MiB, and the size of each growth.
 const FIRST: u64 = 320;
 const STEP: u64 = 64;
 
-/// The story as it is told: each chapter has the calls that were made in it.
+/// A running story. It assigns calls to the chapters in which they were made.
 struct Story {
     scenario: Scenario,
     seen: usize,
@@ -32,12 +32,12 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let scenario = Scenario::begin();
-        // Whether a driver is there and what it does not do is asked once for all scenarios.
+        // These are asked once for all scenarios: `init`, and callouts that are Not supported.
         let all = calls(scenario.lab());
         let mut asked = BTreeSet::new();
         let once = all.iter().filter(|call| {
             let again = call.callout() == "init" || call.reply["status"] == "Not supported";
-            // The agent of tests before this one; a process is called by its first fifteen letters.
+            // Excludes the agent of earlier tests. The kernel cuts process names to fifteen characters.
             let is_ours = call.caller == "flexvol-control";
             again && !is_ours && asked.insert((&call.caller, &call.driver, call.callout()))
         });
@@ -96,7 +96,7 @@ fn story(points: &Points) {
     story.scenario.end();
 }
 
-/// Who calls what, with what, as far as it is the same in every run.
+/// The part of a call that is the same in every run: caller, callout and kinds of arguments.
 fn layout(line: &Value) -> String {
     let recorded = Recorded::of(line);
     format!(
@@ -108,7 +108,7 @@ fn layout(line: &Value) -> String {
     )
 }
 
-/// A volume that is attached: grown before its pod, grown under it, taken away.
+/// An attached volume: grown before its pod starts, grown while it runs, and removed.
 fn attached(story: &mut Story) {
     let it = &story.scenario;
     it.volume(BLOCK, "v1", FIRST);
@@ -135,7 +135,7 @@ fn attached(story: &mut Story) {
     story.chapter("attach-teardown");
 }
 
-/// A volume that is only mounted: used, grown, taken away, and read.
+/// A volume without attach: mounted, grown, removed, and mounted read-only.
 fn mounted(story: &mut Story) {
     let it = &story.scenario;
     it.volume(DISK, "v2", FIRST);
@@ -158,7 +158,7 @@ fn mounted(story: &mut Story) {
     story.chapter("readonly");
 }
 
-/// A volume that the pod describes itself, with a secret, over a restart of kubelet.
+/// An inline volume of a pod with a secret, across a restart of kubelet.
 fn inline(story: &mut Story) {
     let it = &story.scenario;
     it.volume(DISK, "v3", FIRST);
@@ -181,7 +181,7 @@ fn inline(story: &mut Story) {
     story.chapter("inline-teardown-after-restart");
 }
 
-/// A growth that fails until there is room.
+/// A growth that fails until there is space.
 fn full(story: &mut Story) {
     let it = &story.scenario;
     it.volume(DISK, "v5", FIRST);

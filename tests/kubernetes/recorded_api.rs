@@ -1,5 +1,5 @@
-//! What this release's API server answers to a fixed story, and its recording, with which the double
-//! in `crates/apiserver` is compared. `FLEXVOL_BLESS=1` records it anew.
+//! Compares this release's API server in a fixed story with its recording, to which the double in
+//! `crates/apiserver` is compared as well. `FLEXVOL_BLESS=1` records it anew.
 
 use crate::{controllers, scenario::Scenario};
 use flexvol_lab::kubernetes::Component;
@@ -18,7 +18,7 @@ fn story(points: &Points) {
     let lab = scenario.lab();
     controllers::install(lab);
     let cluster = lab.cluster();
-    // Nobody else writes the objects of the story.
+    // No other component may write the story's objects.
     let others = Component::ControllerManager;
     cluster.stop(others, Signal::SIGTERM).unwrap();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/api");

@@ -1,4 +1,4 @@
-//! Kubelet ends and starts, and the node loses its power.
+//! Restarts of kubelet, and power failures of the node.
 
 use crate::{
     accidents::{Busy, Stopped},
@@ -26,8 +26,8 @@ tests! {
         => power_cut;
 }
 
-/// A volume with the name that the pod has for it. Kubelet 1.24 takes the persistent volume's name
-/// for the pod's after a restart, and where they differ lets the pod wait for two minutes
+/// A volume whose persistent volume has the same name as the pod's volume. After a restart kubelet 1.24
+/// confuses the two names, and if they differ the pod waits for two minutes
 /// (`processReconstructedVolumes` in `pkg/kubelet/volumemanager/reconciler/reconciler.go`).
 pub const PODS_OWN: &str = "data";
 
@@ -81,7 +81,7 @@ fn killed_while_growing(_: &Points) {
     kubelet.start();
     scenario.wait_grown(PODS_OWN, 384);
 
-    // The call waits for another one when kubelet is killed, and goes on without it.
+    // The callout waits for a lock when kubelet is killed, and continues without it.
     let other = Busy::volume(&scenario, PODS_OWN);
     scenario.ask_for(PODS_OWN, 448);
     scenario.wait_begun("expandfs", PODS_OWN);
@@ -94,7 +94,7 @@ fn killed_while_growing(_: &Points) {
     kubelet.start();
     scenario.wait_grown(PODS_OWN, 448);
 
-    // As systemd does it: whatever kubelet started is killed too, wherever it is.
+    // As under systemd: all processes that kubelet started are killed too.
     let other = Busy::volume(&scenario, PODS_OWN);
     scenario.ask_for(PODS_OWN, 512);
     scenario.wait_begun("expandfs", PODS_OWN);
@@ -141,7 +141,7 @@ fn grown_while_deleted(_: &Points) {
     let scenario = Scenario::begin();
     scenario.volume(DISK, "passing", 320);
     let mut app = pod("app", "passing");
-    // It does not hear SIGTERM, so this is how long it takes.
+    // The container ignores SIGTERM, so its end takes this long.
     app["spec"]["terminationGracePeriodSeconds"] = 4.into();
     scenario.run_pod(&app);
     let before = scenario.size_in(&app);
@@ -169,7 +169,7 @@ fn power_cut(_: &Points) {
     for size in [320, 640] {
         let container = scenario.container(&app);
         if size > 320 {
-            // The power goes while the call is at work.
+            // The power fails during the callout.
             let other = Busy::volume(&scenario, PODS_OWN);
             scenario.ask_for(PODS_OWN, size);
             scenario.wait_begun("expandfs", PODS_OWN);
@@ -181,7 +181,7 @@ fn power_cut(_: &Points) {
             .dev();
         assert_eq!(loops_of(disk).len(), 1);
         cluster.cut_power().unwrap_or_else(|e| panic!("{e:#}"));
-        // The kernel takes a moment to take down what nobody has any more.
+        // The kernel takes a moment to release the loop devices.
         let gone = || Ok(loops_of(disk).is_empty());
         wait_until("the loop devices to go", Duration::from_secs(30), gone)
             .unwrap_or_else(|e| panic!("{e}"));

@@ -1,4 +1,4 @@
-//! One scenario: objects are made, things happen, and the node is as it was before.
+//! A scenario makes objects and changes things, and leaves the node as it was before.
 
 mod node;
 
@@ -17,13 +17,13 @@ use std::{
     time::Duration,
 };
 
-/// How long anything may take that Kubernetes does by itself.
+/// Timeout of everything that Kubernetes does by itself.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const MEBI: u64 = 1 << 20;
 
-/// A scenario that runs. When it is dropped without [`Scenario::end`], because it failed, what it
-/// made is removed all the same.
+/// A running scenario. If it failed and is dropped without [`Scenario::end`], everything that it made is removed
+/// nevertheless.
 pub struct Scenario {
     lab: Lab,
     before: Baseline,
@@ -34,7 +34,7 @@ pub struct Scenario {
 impl Scenario {
     pub fn begin() -> Self {
         let lab = Lab::take();
-        // What a failed scenario left is not this one's.
+        // Waits until everything of an earlier failed scenario is gone.
         let pods = lab.cluster().node().path("/var/lib/kubelet/pods");
         let none = || Ok(fs::read_dir(&pods).map_or(true, |mut pods| pods.next().is_none()));
         wait_until("earlier pods to go", PATIENCE, none).unwrap_or_else(|e| panic!("{e}"));
@@ -46,7 +46,7 @@ impl Scenario {
         }
     }
 
-    /// A scenario in a cluster of its own, with which everything goes that it makes.
+    /// A scenario in a cluster of its own, which is removed with everything in it.
     pub fn alone(lab: Lab) -> Self {
         Scenario {
             before: Baseline::default(),
@@ -64,7 +64,7 @@ impl Scenario {
         &mut self.lab
     }
 
-    /// The calls that were made in this scenario, of these callouts and about this volume.
+    /// The calls of these callouts about this volume that were made in this scenario.
     pub fn calls(&self, callouts: &[&str], volume: &str) -> Vec<Call> {
         let calls = calls(&self.lab).into_iter().skip(self.calls_before);
         calls
@@ -72,8 +72,8 @@ impl Scenario {
             .collect()
     }
 
-    /// A volume of so many MiB with its persistent volume and its claim of the same name, which
-    /// must be bound, in the namespace.
+    /// Makes a volume of so many MiB with a persistent volume and a claim of the same name in the namespace, and
+    /// waits until it is bound.
     #[track_caller]
     pub fn volume_in(&self, namespace: &str, driver: &str, name: &str, mebibytes: u64) {
         let size = format!("{mebibytes}Mi");
@@ -101,7 +101,7 @@ impl Scenario {
         self.get(namespace, "persistentvolumeclaim", name)
     }
 
-    /// An object.
+    /// Reads an object.
     #[track_caller]
     pub fn get(&self, namespace: &str, kind: &str, name: &str) -> Value {
         let found = self.lab.cluster().object(namespace, kind, name);
@@ -138,7 +138,7 @@ impl Scenario {
         }
     }
 
-    /// What a person sees of an object's events.
+    /// The events of an object as kubectl shows them.
     pub fn events(&self, namespace: &str, name: &str) -> String {
         let events = self.lab.cluster().events(namespace, name);
         let events = events.unwrap_or_else(|e| panic!("{e:#}"));
@@ -170,7 +170,7 @@ impl Scenario {
         ]);
     }
 
-    /// Asks for a larger claim.
+    /// Requests another size of a claim.
     #[track_caller]
     pub fn ask_for(&self, name: &str, mebibytes: u64) {
         let patch =
@@ -179,13 +179,13 @@ impl Scenario {
             .kubectl(&["patch", "pvc", name, "--patch", &patch.to_string()]);
     }
 
-    /// Waits until the claim says that it has so many MiB and nothing is pending.
+    /// Waits until the claim's status has so many MiB and nothing is pending.
     #[track_caller]
     pub fn wait_grown(&self, name: &str, mebibytes: u64) {
         self.wait_grown_to(name, &format!("{mebibytes}Mi"));
     }
 
-    /// The same with the size as it stands in the claim.
+    /// The same with the size as it is written in the claim.
     #[track_caller]
     pub fn wait_grown_to(&self, name: &str, size: &str) {
         let mut status = Value::Null;
@@ -197,7 +197,7 @@ impl Scenario {
         grown.unwrap_or_else(|e| panic!("{e}: {status:#}\n{}", self.events("default", name)));
     }
 
-    /// What a command in the pod's container wrote.
+    /// Runs a command in the pod's container and returns its output.
     #[track_caller]
     pub fn exec(&self, pod: &Value, script: &str) -> String {
         let (namespace, name) = name_of(pod);
@@ -213,8 +213,8 @@ impl Scenario {
         ])
     }
 
-    /// The size of the file system that the pod sees at `/data`, in MiB, rounded up: a file system
-    /// keeps a part of its device for itself.
+    /// Size in MiB of the file system that the pod sees at `/data`, rounded up. It is smaller than the device by the
+    /// file system's metadata.
     #[track_caller]
     pub fn size_in(&self, pod: &Value) -> u64 {
         let blocks = self.exec(pod, "stat -f -c '%b %S' /data");
@@ -231,14 +231,14 @@ impl Scenario {
         self.get("default", "persistentvolume", name)["spec"]["flexVolume"]["options"].clone()
     }
 
-    /// Waits for what Kubernetes does by itself.
+    /// Waits for something that Kubernetes does by itself.
     #[track_caller]
     pub fn eventually(&self, what: &str, mut question: impl FnMut() -> bool) {
         wait_until(what, PATIENCE, || Ok(question())).unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Removes everything that was made and waits until the node looks as before: first that
-    /// nothing is left of any use of a volume, then that nothing is left of the volumes.
+    /// Removes everything that was made and waits until the node looks as before: first without any use of a volume,
+    /// then without the volumes.
     #[track_caller]
     pub fn end(mut self) {
         self.ended = true;
@@ -263,7 +263,7 @@ impl Scenario {
     }
 
     fn delete_objects(&self) {
-        // It is there only where a scenario filled the disk.
+        // Exists only if the scenario filled the disk.
         let _ = fs::remove_file(self.filler());
         let delete = |what: &str| {
             let _ = self.lab.cluster().kubectl(&[
@@ -278,7 +278,7 @@ impl Scenario {
         delete("persistentvolumeclaims");
         delete("persistentvolumes");
         delete("secrets");
-        // They are about names, which the next scenario may use too. Kubectl would delete hundreds one by one.
+        // The next scenario may use the same names. Kubectl would delete hundreds of events one by one.
         let cluster = self.lab.cluster();
         let names = [
             "get",
@@ -311,7 +311,7 @@ impl Scenario {
         }
     }
 
-    /// What `flexvol list` has.
+    /// The output of `flexvol list`.
     #[track_caller]
     pub fn volumes(&self) -> Vec<Value> {
         let text = self.lab.flexvol(DISK, "list", &["--output", "json"]);
@@ -322,7 +322,7 @@ impl Scenario {
             .clone()
     }
 
-    /// What a command in the pod's container said that failed, as it must.
+    /// Runs a command in the pod's container that must fail, and returns its output.
     #[track_caller]
     pub fn exec_fails(&self, pod: &Value, script: &str) -> String {
         let (namespace, name) = name_of(pod);
@@ -334,7 +334,7 @@ impl Scenario {
         result.expect_err(script).to_string()
     }
 
-    /// A namespace, which stays: nothing of it is on the node.
+    /// Makes a namespace. It stays, because nothing of it is on the node.
     #[track_caller]
     pub fn namespace(&self, name: &str) {
         self.apply(&[json!({
@@ -348,10 +348,10 @@ impl Scenario {
 impl Drop for Scenario {
     fn drop(&mut self) {
         if !self.ended {
-            // The node may have no power. Then the next scenarios fail too, by their own words.
+            // The node may be switched off. Then later scenarios fail with messages of their own.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 self.delete_objects();
-                // Volumes go when the last pod's directories have gone.
+                // Volumes can be deleted when the last pod's directories are gone.
                 let _ = wait_until("the pods to go", PATIENCE, || Ok(self.no_pods_on_disk()));
                 self.delete_volumes();
             }));

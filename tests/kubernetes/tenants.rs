@@ -1,4 +1,4 @@
-//! Namespaces that want each other's volumes, and secrets that stay secret.
+//! Namespaces that try to use each other's volumes, and secrets that must stay secret.
 
 use crate::{
     accidents::Stopped,
@@ -23,7 +23,7 @@ tests! {
 
 const FOREIGN: &str = "the volume belongs to a claim in another namespace";
 
-/// A pod that has a volume of the driver's with these options and no claim.
+/// A pod with an inline volume of the driver with these options, without a claim.
 fn inline(name: &str, driver: &str, options: &Value) -> Value {
     pod_with(
         name,
@@ -31,8 +31,8 @@ fn inline(name: &str, driver: &str, options: &Value) -> Value {
     )
 }
 
-/// Makes a pod that must not start, and returns what its author reads about that: a reason in
-/// words, and nothing of the node or of the volume.
+/// Makes a pod that must not start, and returns the events that its author can read. They must have the reason,
+/// and nothing about the node or the volume.
 #[track_caller]
 fn refused(scenario: &Scenario, pod: &Value, reason: &str, secrets: &[&str]) -> String {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap();
@@ -48,8 +48,8 @@ fn refused(scenario: &Scenario, pod: &Value, reason: &str, secrets: &[&str]) -> 
     events
 }
 
-/// Deletes pods that wait for a volume they will never get. Up to 1.25 kubelet begins to end such a
-/// pod when it is tired of waiting, after two minutes; a new kubelet never begins to wait.
+/// Deletes pods that wait for a volume they never get. Up to 1.25 kubelet begins to end such a pod only when its
+/// wait of two minutes times out. A restarted kubelet does not wait.
 #[track_caller]
 fn delete_refused(scenario: &Scenario, pods: &[Value]) {
     let delete = |more: &str| {
@@ -93,7 +93,7 @@ fn inline_volumes(_: &Points) {
     scenario.end();
 }
 
-/// Kubelet sees two attached volumes where there is one.
+/// Two persistent volumes of one handle look like two attached volumes to kubelet.
 fn two_names(_: &Points) {
     let scenario = Scenario::begin();
     scenario.volume(BLOCK, "named", 320);
@@ -103,7 +103,7 @@ fn two_names(_: &Points) {
     scenario.run_pod(&by_hand);
     scenario.exec(&by_claim, "echo claim >/data/claim");
     assert_eq!(scenario.exec(&by_hand, "cat /data/claim"), "claim\n");
-    // The name that was first goes first, and comes back.
+    // The name that was attached first is detached first, and comes back.
     scenario.delete_pod(&by_claim);
     scenario.exec(&by_hand, "echo hand >/data/hand");
     scenario.run_pod(&by_claim);
@@ -125,7 +125,7 @@ fn secrets(_: &Points) {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": "key", "namespace": namespace},
-            // Kubelet gives a driver only secrets that were made for it.
+            // kubelet passes a driver only secrets of its own type.
             "type": DISK,
             "stringData": {"password": PASSWORD},
         })]);
@@ -136,7 +136,7 @@ fn secrets(_: &Points) {
     let encoded = scenario.get("tenant-a", "secret", "key")["data"]["password"].clone();
     let hidden = [PASSWORD, encoded.as_str().unwrap()];
     scenario.run_pod(&pods[0]);
-    // Of a failed call kubelet logs all arguments, unless its exit code is 0.
+    // kubelet logs all arguments of a failed call, unless its exit code is 0.
     refused(&scenario, &pods[1], FOREIGN, &hidden);
     for (name, succeeds) in [("opens", true), ("breaks-in", false)] {
         let mounts = scenario.calls(&["mount"], &format!("pod.name\":\"{name}\""));
@@ -194,8 +194,8 @@ fn theft(_: &Points) {
         if driver == DISK {
             delete_refused(&scenario, &thieves);
         } else {
-            // Up to 1.25 a restarted kubelet forgets the node's directory of an attached volume
-            // that no pod has got, and never removes it.
+            // Up to 1.25 a restarted kubelet forgets the global directory of an attached volume that was
+            // never mounted for a pod, and does not remove it.
             thieves.iter().for_each(|thief| scenario.delete_pod(thief));
         }
         assert_eq!(scenario.exec(&victim, "cat /data/file"), "mine\nstill\n");
@@ -203,7 +203,7 @@ fn theft(_: &Points) {
     }
 }
 
-/// A second persistent volume of the same handle, bound to a claim in another namespace.
+/// Makes a second persistent volume with the same handle, bound to a claim in another namespace.
 fn copy(scenario: &Scenario, original: &str, namespace: &str, name: &str) {
     let mut volume = scenario.get("default", "persistentvolume", original);
     volume["metadata"] = json!({"name": name});

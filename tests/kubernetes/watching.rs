@@ -1,4 +1,4 @@
-//! What scenarios look at, and wait for, while things happen to the node.
+//! Observations and waits of scenarios while things happen to the node.
 
 use crate::{objects::name_of, scenario::Scenario};
 use flexvol_lab::kubernetes::run;
@@ -11,7 +11,7 @@ use std::{
 };
 
 impl Scenario {
-    /// The pod's container: another one after it was restarted.
+    /// The ID of the pod's container, which changes with a restart of the container.
     #[track_caller]
     pub fn container(&self, pod: &Value) -> String {
         let (namespace, name) = name_of(pod);
@@ -22,7 +22,7 @@ impl Scenario {
             .to_owned()
     }
 
-    /// Waits until kubelet knows a pod that runs: after its start it hears of them one by one.
+    /// Waits until kubelet knows a running pod. After its start kubelet learns of pods one by one.
     #[track_caller]
     pub fn wait_known(&self, pod: &Value) {
         let (namespace, name) = name_of(pod);
@@ -32,7 +32,7 @@ impl Scenario {
         });
     }
 
-    /// Waits until a claim that was made larger waits for the node.
+    /// Waits until an enlarged claim waits for the node.
     #[track_caller]
     pub fn wait_pending(&self, name: &str) {
         self.eventually(&format!("claim {name} to wait for the node"), || {
@@ -42,7 +42,7 @@ impl Scenario {
         });
     }
 
-    /// Where kubelet has a driver's volume for a pod, as seen from the machine.
+    /// kubelet's directory of a pod's volume, as seen from the machine.
     #[track_caller]
     pub fn directory(&self, pod: &Value, driver: &str, volume: &str) -> PathBuf {
         let volumes = self.directory_of(pod).join("volumes");
@@ -51,10 +51,10 @@ impl Scenario {
         node.path(directory.to_str().unwrap())
     }
 
-    /// Waits until a callout about a volume runs.
+    /// Waits until a callout about a volume is running.
     #[track_caller]
     pub fn wait_begun(&self, callout: &str, volume: &str) {
-        // It may take no longer than a few milliseconds.
+        // Polls without a pause, because it may run for only a few milliseconds.
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.processes(&[callout, volume]).is_empty() {
             assert!(
@@ -65,20 +65,20 @@ impl Scenario {
         }
     }
 
-    /// Kills what runs for calls about a volume.
+    /// Kills the processes of callouts about a volume.
     pub fn kill_callouts(&self, volume: &str) {
         for process in self.processes(&["kubernetes.io/pvOrVolumeName", volume]) {
             let mut kill = self.lab().cluster().node().command("/bin/kill");
-            // It may have ended by itself.
+            // It may have ended meanwhile.
             let _ = run(kill.args(["-s", "KILL", &process]));
         }
     }
 
-    /// The node's processes with all of these texts in their arguments.
+    /// The node's processes whose arguments contain all of these texts.
     fn processes(&self, texts: &[&str]) -> Vec<String> {
         let proc = self.lab().cluster().node().path("/proc");
         let found = fs::read_dir(proc).unwrap().flatten().filter(|process| {
-            // One that ended meanwhile has none.
+            // A process that ended meanwhile has no arguments.
             let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
             texts.iter().all(|text| words.contains(text))
         });

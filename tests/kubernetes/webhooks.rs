@@ -1,4 +1,4 @@
-//! What `flexvol-controller` says when the API server asks it about growth, and how it is trusted.
+//! Answers of `flexvol-controller`'s webhooks about growth, and the certificates behind them.
 
 use crate::{
     claims::{claim, class, delete_claim, wait_bound, wait_nothing_left},
@@ -22,10 +22,10 @@ tests! {
         => certificates;
 }
 
-/// As long as it is by default.
+/// The default validity of certificates, in seconds.
 pub const MONTHS: u64 = 90 * 86400;
 
-/// Runs a scenario beside a controller that is asked, with certificates that last so long.
+/// Runs a scenario with a controller whose webhooks have certificates of this validity.
 pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
     controllers::with(|scenario, running| {
         let lab = scenario.lab();
@@ -34,11 +34,11 @@ pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
         let service = ["service", "flexvol-webhook", "--namespace=flexvol"];
         let address = ["get", "--output=jsonpath={.spec.clusterIP}"];
         let address = lab.kubectl(&[&address[..], &service].concat());
-        // There is no proxy on the node, so the service's address becomes the node's own.
+        // There is no kube-proxy on the node, so the node itself gets the service's address.
         let address = format!("{}/32", address.trim());
         lab.run("ip", &["address", "add", &address, "dev", "lo"]);
         let result = catch_unwind(AssertUnwindSafe(|| {
-            // A controller that was asked before may have made it after the last scenario's end.
+            // An earlier controller may have made it after the end of the last scenario.
             lose_secret(lab);
             running.restart_with_webhooks(scenario, certificate_seconds, None);
             run(scenario, running);
@@ -55,7 +55,7 @@ pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
     });
 }
 
-/// The first release with the match conditions that the configurations use.
+/// The first release with match conditions, which the webhook configurations use.
 pub const SINCE: &str = "1.30.0";
 
 /// Whether the release has them.
@@ -68,7 +68,7 @@ const CONFIGURATIONS: [&str; 2] = [
     "validatingwebhookconfiguration",
 ];
 
-/// What kubectl says to a request that fails, as it must.
+/// Runs kubectl, which must fail, and returns its error.
 #[track_caller]
 fn refusal(scenario: &Scenario, arguments: &[&str]) -> String {
     let result = scenario.lab().cluster().kubectl(arguments);
@@ -89,7 +89,7 @@ fn ask(claim: &str, size: &str) -> Vec<String> {
         .to_vec()
 }
 
-/// Waits until growth of the claim beyond all there is would be refused, which is not asked for.
+/// Waits until a dry run of a growth beyond all capacity is refused.
 fn wait_judged(scenario: &Scenario, claim: &str) {
     let ask = [ask(claim, "900Gi"), vec!["--dry-run=server".to_owned()]].concat();
     let ask: Vec<_> = ask.iter().map(String::as_str).collect();
@@ -114,7 +114,7 @@ fn claims(points: &Points) {
         scenario.apply(&[class("at-once", DISK, false, &pool), limited]);
         scenario.apply(&[claim("data", "at-once", 320), claim("few", "limited", 320)]);
         let [data, few] = ["data", "few"].map(|name| wait_bound(scenario, name));
-        // No pod uses them, so the storage grows alone.
+        // No pod uses them, so only the storage grows.
         let wait_grown = |volume: &str, mebibytes: u64| {
             scenario.eventually(&format!("{mebibytes} MiB of storage"), || {
                 let order = scenario.get("default", "nodevolume", volume);
@@ -134,7 +134,7 @@ fn claims(points: &Points) {
             "401Mi",
             "allows at most 400Mi, and 401Mi is asked for",
         );
-        // Kubernetes' own words: a smaller size never comes to us.
+        // Kubernetes' own message: it refuses a smaller size before it calls the webhook.
         ask("data", "319Mi", "less than status.capacity");
         scenario.ask_for("few", 400);
         scenario.ask_for("data", 352);
@@ -145,7 +145,7 @@ fn claims(points: &Points) {
         scenario.ask_for("data", 384);
         running.restart_with_webhooks(scenario, MONTHS, None);
         wait_grown(&data, 384);
-        // What nobody refused is told, and had as soon as the class allows it.
+        // Growth that the webhook did not refuse is reported, and done as soon as the class allows it.
         let beyond = "allows at most 400Mi, and 416Mi is asked for";
         scenario.wait_event("default", "few", beyond);
         let order = scenario.get("default", "nodevolume", &few);
@@ -161,12 +161,12 @@ fn claims(points: &Points) {
     });
 }
 
-/// The certificate's secret.
+/// The secret with the certificate.
 fn secret(scenario: &Scenario) -> Value {
     scenario.get("flexvol", "secret", "flexvol-webhook")
 }
 
-/// Deletes the secret, and applies the empty one of the manifests in its place.
+/// Deletes the secret, and applies the empty one of the manifests.
 fn lose_secret(lab: &Lab) {
     let delete = ["delete", "secret", "flexvol-webhook", "--namespace=flexvol"];
     lab.kubectl(&delete);
@@ -186,7 +186,7 @@ fn certificates(points: &Points) {
         wait_judged(scenario, "data");
         let authority = |secret: &Value| secret["data"]["ca.crt"].clone();
         let first = authority(&secret(scenario));
-        // Twice, so that the first certificate is over, and no longer trusted.
+        // Twice, so that the first certificate has expired and is not trusted any more.
         for _ in 0..2 {
             let before = authority(&secret(scenario));
             scenario.eventually("another certificate", || {
@@ -197,14 +197,14 @@ fn certificates(points: &Points) {
             points.add(1);
         }
         assert_ne!(secret(scenario)["data"]["former-ca.crt"], first);
-        // A connection outlives its certificate; the next controller begins with none.
+        // An open connection outlives its certificate. A new controller has no connections.
         running.signal_controller(scenario, Signal::SIGKILL);
         let short = authority(&secret(scenario));
         running.restart_with_webhooks(scenario, MONTHS, None);
         wait_judged(scenario, "data");
         points.add(1);
 
-        // The next one makes no other as long as one lasts.
+        // The new controller makes no certificate while the old one is valid.
         scenario.eventually("a certificate for months", || {
             authority(&secret(scenario)) != short
         });
@@ -214,7 +214,7 @@ fn certificates(points: &Points) {
         assert_eq!(secret(scenario)["data"], lasting["data"]);
         points.add(1);
 
-        // Lost under a controller that runs, it is made anew, and who still shows the lost one is trusted.
+        // If the secret is lost while a controller runs, a new certificate is made, and the lost one is still trusted.
         let lab = scenario.lab();
         lose_secret(lab);
         scenario.eventually("another certificate", || {

@@ -1,4 +1,4 @@
-//! Stateful sets whose claim templates are edited.
+//! Stateful sets with edited claim templates.
 
 use crate::{
     claims::{Round, class, wait_bound},
@@ -20,7 +20,7 @@ tests! {
         => killed;
 }
 
-/// What Kubernetes itself says to an edited template.
+/// Kubernetes' own error about an edited template.
 const STOCK: &str = "is invalid: spec";
 
 /// The set of two pods, with these sizes in its claim templates.
@@ -33,7 +33,7 @@ fn sized(data: &str, log: &str) -> Value {
     set
 }
 
-/// Applies an object as people do, and returns what they are told; `more` goes to kubectl.
+/// Applies an object as people do, and returns the messages. `more` is an argument for kubectl.
 pub fn apply(scenario: &Scenario, object: &Value, more: &str) -> Result<String, String> {
     let lab = scenario.lab();
     let file = "/var/lib/lab/set.json";
@@ -68,7 +68,7 @@ fn templates(points: &Points) {
         let before = pods();
         let made = live()["spec"]["volumeClaimTemplates"].clone();
 
-        // Until the webhooks are known, Kubernetes refuses as ever.
+        // Until the webhooks are known, Kubernetes refuses the edit.
         let mut told = String::new();
         scenario.eventually("an edited template to be accepted", || {
             match apply(scenario, &sized("352Mi", "1Gi"), "") {
@@ -94,7 +94,7 @@ fn templates(points: &Points) {
         }
         assert_eq!(pods(), before, "no pod was restarted");
 
-        // The cluster's own programs are left to Kubernetes.
+        // Sets in these namespaces are left to Kubernetes.
         for namespace in ["kube-system", "flexvol"] {
             let within = |size: &str| {
                 let mut set = sized(size, "1Gi");
@@ -110,7 +110,7 @@ fn templates(points: &Points) {
             points.add(1);
         }
 
-        // The same again, a former size, and one between: nothing changes.
+        // The same size again, a former one, and one between them change nothing.
         let generation = live()["metadata"]["generation"].clone();
         for size in ["352Mi", "320Mi", "330Mi"] {
             let told = apply(scenario, &sized(size, "1Gi"), "").unwrap();
@@ -133,7 +133,7 @@ fn templates(points: &Points) {
             scenario.wait_grown_to(claim, "360Mi");
         }
 
-        // With another edit, and for the claim that is made because of it.
+        // Together with another edit, which creates a further claim.
         let mut more = sized("384Mi", "1Gi");
         more["spec"]["replicas"] = 3.into();
         more["spec"]["template"]["metadata"]["annotations"] = json!({"changed": "yes"});
@@ -187,7 +187,7 @@ fn templates(points: &Points) {
     });
 }
 
-/// A set whose class lets no claim grow, and which has no pods.
+/// Checks the error about a set without pods whose class allows no expansion.
 fn never_grows(scenario: &Scenario) {
     let mut fixed = class("fixed", PLAIN, false, &json!({}));
     fixed["allowVolumeExpansion"] = false.into();
@@ -206,8 +206,8 @@ fn never_grows(scenario: &Scenario) {
     );
 }
 
-/// All claims of a set grow, which needs writes of the controller; it ends after one more of them in
-/// each round, until a round needs no more.
+/// Grows all claims of a set, which takes writes of the controller. In each round the controller ends after one
+/// more write, until it needs no more.
 fn killed(points: &Points) {
     with(MONTHS, |scenario, running| {
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
@@ -216,7 +216,7 @@ fn killed(points: &Points) {
             for template in set["spec"]["volumeClaimTemplates"].as_array_mut().unwrap() {
                 template["spec"]["storageClassName"] = "plain".into();
             }
-            // Its pods run nowhere, and its claims are bound all the same.
+            // Its pods cannot be scheduled, and its claims are bound nevertheless.
             set["spec"]["template"]["spec"]["nodeSelector"] = json!({"no": "node"});
             set
         };
@@ -232,7 +232,7 @@ fn killed(points: &Points) {
         for writes in 1.. {
             let start = |end| running.restart_with_webhooks(scenario, MONTHS, end);
             start(Some(End::After(writes)));
-            // What the last round left undone is written first: it may end before it is asked.
+            // The controller first writes what the last round left, so it may end before the webhook is called.
             let mut round = Round::of(scenario, Program::Controller, || start(None));
             let size = format!("{}Mi", 320 + writes);
             round.eventually("the edit to be accepted", || {
@@ -255,7 +255,7 @@ fn killed(points: &Points) {
             }
             points.add(1);
         }
-        // The last one would end when it deletes.
+        // The current one would end during the deletion.
         running.restart_controller(scenario, None);
         delete_set(scenario);
     });

@@ -1,4 +1,4 @@
-//! Images of other origin, taken over as volumes, also after a kill, or given back as they were.
+//! Adopts foreign images as volumes, also after a kill, or gives them back unchanged.
 
 pub mod left_alone;
 pub mod shared;
@@ -43,10 +43,10 @@ pub fn done(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// An image with a file system that holds one file, made without any of the driver's code.
+/// Makes an image with a file system that holds one file, without the driver's code.
 fn image(sandbox: &Sandbox, name: &str, filesystem: &str) -> PathBuf {
     let path = sandbox.disk().join(name);
-    // Not a whole number of mebibytes.
+    // Not a multiple of a mebibyte.
     let size = (400 << 20) + 8192;
     File::create_new(&path).unwrap().set_len(size).unwrap();
     let quiet = if filesystem == "ext3" || filesystem == "ext4" {
@@ -89,7 +89,7 @@ fn filesystems(points: &Points) {
         assert_eq!((moved.uid(), moved.mode() & 0o777), (0, 0o600));
         let again = persistent_volume(&said_json(&driver, &arguments));
         assert_eq!(again.options, volume.options, "a second time");
-        // A wrong file, and the name of a volume of somebody else.
+        // The name belongs to a volume of another namespace.
         let other = [&arguments[..], &["--namespace", "other"]].concat();
         assert!(complaint(&driver, &other).contains("of this name already"));
 
@@ -137,7 +137,7 @@ fn blank(points: &Points) {
     }
 }
 
-/// Whoever restores by a path with a mistake in it must not be told that the data are there.
+/// Adopting a mistyped path must fail, because the caller would believe that the data is restored.
 fn mistyped(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
@@ -216,7 +216,7 @@ fn unsynced(points: &Points) {
     let inode = fs::metadata(&path).unwrap().ino();
     let arguments = ["adopt", path.to_str().unwrap(), "--name", "data"];
     let arguments = [&arguments[..], &["-o", "json"]].concat();
-    // What is the pool's, the old directory's, the mark's, and the file's.
+    // The syncs of the pool, the old directory, the mark, and the file.
     for (call, when) in [
         ("fsync", "7"),
         ("fsync", "7+"),

@@ -1,6 +1,5 @@
-//! Every callout of a volume's life, disturbed at each of its system calls: killed, and refused with
-//! each error. The answer is an honest one, nothing that is ready is formatted, the repeated call
-//! succeeds, and nothing is left.
+//! Disturbs every callout of a volume's life at each of its system calls: a kill, or each error. The reply must
+//! be honest, nothing in use may be formatted, the repeated call must succeed, and nothing may be left.
 
 use crate::{
     callouts::{NEEDS, delete, expandfs, mount, mount_grown, mount_new, provision, unmount},
@@ -52,7 +51,7 @@ callouts! {
     "delete of a directory", HelloDirectory => delete;
 }
 
-// XFS is asked in the same way as ext4.
+// XFS is queried in the same way as ext4, so errors are injected only for ext4.
 stories! {
     STORIES:
     "every callout, killed anywhere, is finished by its repetition", [xfs ext4 btrfs]
@@ -61,20 +60,20 @@ stories! {
         [ext4 btrfs] => |backend, points| all(backend, Errors, points);
 }
 
-/// A callout on this node, disturbed so.
+/// A callout on this node with these disturbances.
 pub type Callout = fn(&Node, &[Disturbance], &Points);
 
 fn disturb(backend: Backend, callout: Callout, how: Disturbance, points: &Points) {
     callout(&Node::new(backend), &[how], points);
 }
 
-/// One after the other, because a virtual machine of its own for each takes longer than that.
+/// Runs the callouts in one virtual machine, because a machine for each would take longer.
 fn all(backend: Backend, how: Disturbance, points: &Points) {
     let node = Node::new(backend);
     let callouts: [Callout; 5] = [provision, expandfs, delete, mount, unmount];
     for callout in callouts {
         callout(&node, &[how], points);
-        // The next one begins with nothing, too.
+        // The next callout begins without volumes, too.
         if !node.sizes().is_empty() {
             node.delete(&node.volume("pv")).success();
         }

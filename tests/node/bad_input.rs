@@ -1,4 +1,4 @@
-//! What a caller or a user may send: one failure that a person can act on, and nothing is changed.
+//! Invalid input of callers and users: each gets one failure with a remedy, and changes nothing.
 
 pub mod node;
 pub mod volume;
@@ -18,7 +18,7 @@ stories! {
 }
 
 impl Node {
-    /// A volume that was mounted once, so that it is formatted.
+    /// A volume that was mounted once, and so is formatted.
     fn formatted(&self, name: &str) -> PersistentVolume {
         let volume = self.volume(name);
         self.pod(&volume).mount("rw").success();
@@ -26,7 +26,7 @@ impl Node {
         volume
     }
 
-    /// The call fails, says each of `words`, and leaves everything as it is.
+    /// Checks that the call fails with each of `words`, and leaves everything unchanged.
     #[track_caller]
     fn refuses<S: AsRef<str>>(&self, argv: &[S], words: &[&str], points: &Points) {
         let argv: Vec<_> = argv.iter().map(AsRef::as_ref).collect();
@@ -191,7 +191,7 @@ fn tenants(backend: Backend, points: &Points) {
         &[],
         points,
     );
-    // No pod at all: the claim's namespace cannot be compared.
+    // Without a pod the claim's namespace cannot be compared.
     node.refuses(&["mount", dir, &volume.json("rw")], &[], points);
     let guessed = |handle: &str| {
         let options = BTreeMap::from([
@@ -219,7 +219,7 @@ fn tenants(backend: Backend, points: &Points) {
         let line = ["mount", dir, &guessed(handle).json_with("rw", &mine)];
         node.refuses(&line, &[], points);
     }
-    // A pod's author names an inline volume as he likes, but has no handle.
+    // A pod's author can choose the name of an inline volume, but does not know its handle.
     let mut named = volume.clone();
     named.options.remove("handle");
     node.refuses(&["mount", dir, &named.json_with("rw", &mine)], &[], points);
@@ -229,7 +229,7 @@ fn tenants(backend: Backend, points: &Points) {
     assert!(!call.failure().contains(volume.handle()), "{call}");
 }
 
-/// What `mount` is told of a pod in this namespace.
+/// The members of `mount` for a pod in this namespace.
 fn pod_of(namespace: &str) -> [(&str, &str); 3] {
     [
         ("kubernetes.io/pod.name", "pod"),

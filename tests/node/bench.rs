@@ -1,5 +1,4 @@
-//! What the tests of the host crate share: images, loop devices and mounts of their own, without
-//! pool or driver.
+//! Images, loop devices and mounts for tests of the host crate, without a driver.
 
 use crate::host_lock::any_volume;
 use flexvol_host::{
@@ -27,7 +26,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A directory that is emptied of mounts and removed at the end.
+/// A directory whose mounts and files are removed on drop.
 pub struct Bench(Option<TempDir>);
 
 impl Bench {
@@ -52,12 +51,12 @@ impl Bench {
         path
     }
 
-    /// The path of an image of the bench's pool that is yet to be made.
+    /// Returns a path for a new image in the bench's pool.
     pub fn image_name(&self) -> PathBuf {
         self.path("pool/volumes").join(any_volume().to_string())
     }
 
-    /// A sparse image in the bench's pool.
+    /// Makes a sparse image in the bench's pool.
     pub fn image(&self, mebibytes: u64) -> PathBuf {
         let path = self.image_name();
         let file = File::options()
@@ -70,7 +69,7 @@ impl Bench {
         path
     }
 
-    /// A loop device over a sparse file with this file system.
+    /// Makes a loop device on a sparse file with this file system.
     pub fn formatted(&self, filesystem: Filesystem, mebibytes: u64) -> Device {
         let device = attach(&self.image(mebibytes));
         make(&device, filesystem, false);
@@ -82,13 +81,13 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let Some(root) = self.0.take() else { return };
         for mount in flexvol_testing::below(root.path()).iter().rev() {
-            // One that a failed test keeps busy goes with the executable's mount namespace.
+            // A mount that a failed test keeps busy goes with the executable's mount namespace.
             let _ = nix::mount::umount2(&mount.point, nix::mount::MntFlags::MNT_DETACH);
         }
     }
 }
 
-/// A loop device over an image of the pool, as a callout attaches it.
+/// Makes a loop device on an image of the pool, as a callout does.
 pub fn attach(image: &Path) -> Device {
     attach_as(image, Allocation::Thin)
 }
@@ -101,12 +100,12 @@ pub fn attach_as(image: &Path, allocation: Allocation) -> Device {
     loop_device::attach(&image, &volume, None, allocation).unwrap()
 }
 
-/// The same device known by its number only, like a disk: its image cannot be asked.
+/// The same device, opened by its number like a disk, so that its backing image is unknown.
 pub fn bare(device: &Device) -> Device {
     Device::open(device.number()).unwrap()
 }
 
-/// Makes the image longer, or shorter, and lets its device see it.
+/// Changes the size of the image and of its device.
 pub fn resize(device: &Device, image: &Path, bytes: u64) {
     let file = File::options().write(true).open(image).unwrap();
     file.set_len(bytes).unwrap();
@@ -123,12 +122,12 @@ pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> U
     uuid
 }
 
-/// The lock of a volume that nobody else has.
+/// Locks a new volume.
 pub fn guard() -> lock::Guard {
     lock::volume(&any_volume(), Duration::from_secs(1)).unwrap()
 }
 
-/// A caller who remembers that the tools were started.
+/// A caller that records that the tools were started.
 pub struct Begun;
 
 impl Resizing for Begun {
@@ -141,8 +140,8 @@ impl Resizing for Begun {
     }
 }
 
-/// Repeats what must succeed while it is busy, for two seconds. A program that another test
-/// starts at the same time has this test's descriptors between its fork and its exec.
+/// Repeats an operation for two seconds while it is busy. A program that another test starts at the same time
+/// has this test's descriptors between fork and exec.
 pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
@@ -155,12 +154,12 @@ pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     }
 }
 
-/// Unmounts; tells whether anything was mounted.
+/// Unmounts. Returns whether anything was mounted.
 pub fn unmount(directory: &Path) -> bool {
     patiently(|| mount::unmount(directory))
 }
 
-/// Checks that nothing has the device, in any namespace.
+/// Checks that no process in any mount namespace uses the device.
 pub fn unused(device: &Device) {
     patiently(|| device.claim());
 }
@@ -176,7 +175,7 @@ pub fn mounted(directory: &Path) -> Option<mount::Mounted> {
     Target::open(directory).unwrap().unwrap().mounted().unwrap()
 }
 
-/// Runs a program that must succeed and returns what it printed.
+/// Runs a program that must succeed and returns its output.
 pub fn run<const N: usize>(program: &str, arguments: [&OsStr; N], last: &Path) -> String {
     let output = Command::new(program)
         .args(arguments)

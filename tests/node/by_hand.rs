@@ -1,4 +1,4 @@
-//! Volumes made, listed, shown and explained by people, and used by kubelet.
+//! People make, list, show and explain volumes, and kubelet uses them.
 
 use crate::sandbox;
 use flexvol_host::{VolumeId, lock};
@@ -28,7 +28,7 @@ tests! {
     "explain: says what the driver then does, and waits for nobody", XFS => explained;
 }
 
-/// What a verb said, once it succeeded.
+/// Runs a verb that must succeed, and returns its output.
 pub fn said(driver: &Driver, arguments: &[&str]) -> String {
     let output = run(driver, arguments);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -38,7 +38,7 @@ pub fn said(driver: &Driver, arguments: &[&str]) -> String {
     text
 }
 
-/// Why a verb failed: one line on standard error, exit code 1.
+/// Runs a verb that must fail, and returns the reason: one line on standard error, exit code 1.
 pub fn complaint(driver: &Driver, arguments: &[&str]) -> String {
     let output = run(driver, arguments);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -56,7 +56,7 @@ pub fn said_json(driver: &Driver, arguments: &[&str]) -> Value {
     serde_json::from_str(&said(driver, arguments)).unwrap()
 }
 
-/// The persistent volume of a List as `create --output json` and `adopt` print it.
+/// The persistent volume in a List, as `create --output json` and `adopt` print it.
 pub fn persistent_volume(list: &Value) -> PersistentVolume {
     let items = list["items"].as_array().unwrap();
     let volume = items.iter().find(|item| item["kind"] == "PersistentVolume");
@@ -298,7 +298,7 @@ fn broken_volumes(_: &Points) {
         .args(["-n", "trusted.flexvol", "-v", "flexvol=9:future=1"])
         .arg(&image)
         .status();
-    // Without setfattr the second volume is broken in another way.
+    // Without setfattr the second volume is made invalid in another way.
     if !newer.is_ok_and(|status| status.success()) {
         fs::hard_link(&image, pool.join("second-name")).unwrap();
     }
@@ -372,7 +372,7 @@ fn explained(points: &Points) {
     assert_eq!(steps(&grown, "grow"), [""; 0]);
     points.add(4);
 
-    // Somebody works on the volume for ever.
+    // A callout holds the volume's lock all the time.
     let id = VolumeId::parse(&volume.id()).unwrap();
     let lock = lock::volume(&id, Duration::from_secs(5)).unwrap();
     let started = Instant::now();

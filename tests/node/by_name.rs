@@ -1,5 +1,5 @@
-//! Volumes whose pool is not the one that is named, or of which nothing is known but the name, because
-//! the answer of `provision` was lost.
+//! Volumes whose pool is not the named one, or of which only the name is known, because the reply of
+//! `provision` was lost.
 
 use crate::{node::MIB, sandbox};
 use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, json, tests};
@@ -12,7 +12,7 @@ tests! {
         => moved;
 }
 
-/// The pool is moved to a new disk, and the old one is called otherwise from then on.
+/// The pool's name is given to a new disk, and the old disk gets another name.
 fn moved(points: &Points) {
     let sandbox = sandbox();
     let [old, new] = ["old", "new"].map(|name| sandbox.disk().join(name));
@@ -41,7 +41,7 @@ fn moved(points: &Points) {
     let driver = configured(&[("default", &new), ("old", &old)]);
     let refused = delete(&driver).failure();
     assert!(refused.contains("still mounted"), "{refused}");
-    // Whose the name is in another pool is not known.
+    // The owner of a name in another pool is not known.
     let refused = driver.call(&["delete", &claim]).failure();
     assert!(refused.contains("another pool has one"), "{refused}");
     let dir = pod.dir().to_str().unwrap();
@@ -54,13 +54,13 @@ fn moved(points: &Points) {
     other.unmount().success();
     points.add(4);
 
-    // In no pool of the configuration, and mounted all the same.
+    // It is in no configured pool, but still mounted.
     let driver = configured(&[("default", &new)]);
     let refused = delete(&driver).failure();
     assert!(refused.contains("is in use on this node"), "{refused}");
     pod.unmount().success();
 
-    // A pool that cannot be had may have it.
+    // A pool that cannot be opened may contain the volume.
     let driver = configured(&[("default", &new), ("old", &old)]);
     let away = sandbox.disk().join("away");
     fs::rename(&old, &away).unwrap();
@@ -117,7 +117,7 @@ fn deleted_anywhere(points: &Points) {
     let refused = delete(&[("pool", "mistyped")]).failure();
     assert!(refused.contains("mistyped"), "{refused}");
 
-    // The name is another namespace's, so `provision` made nothing for this claim.
+    // The name belongs to another namespace, so `provision` made nothing for this claim.
     make("slow");
     let stranger = ("kubernetes.io/pvc.namespace", "other");
     let told = [name, stranger, ("pool", "slow"), ("requestBytes", &size)];
@@ -138,7 +138,7 @@ fn deleted_anywhere(points: &Points) {
     delete(&[claim, ("pool", "slow")]).success();
     assert_eq!((files(fast), files(slow)), (1, 0));
 
-    // That it is nowhere cannot be known, and where it is, it goes.
+    // While a pool is missing, the volume's absence is unknown. When it is back, the volume can be deleted.
     let away = sandbox.disk().join("away");
     fs::rename(slow, &away).unwrap();
     delete(&[]).success();

@@ -1,5 +1,5 @@
-//! The callouts of a volume's life, each with what it needs before, what it promises, and what
-//! undoes it: for suites that disturb them.
+//! The callouts of a volume's life, for suites that disturb them: each with its preparation, its checks and its
+//! cleanup.
 
 use crate::{
     by_hand::said,
@@ -25,7 +25,7 @@ pub const NEEDS: &[Need] = &[
 
 const TEXT: &str = "written and synced before the callout";
 
-/// A callout in one state of a volume; see [`Disturbed`], whose words these are.
+/// A callout in one state of a volume. [`Disturbed`] explains the fields.
 struct Callout<'a, S> {
     name: &'a str,
     prepare: &'a dyn Fn() -> S,
@@ -36,7 +36,7 @@ struct Callout<'a, S> {
 }
 
 impl Node {
-    /// A volume that was mounted and holds a file, and is mounted now.
+    /// A mounted volume with a file from an earlier mount.
     pub fn with_file(&self, filesystem: &'static str) -> PersistentVolume {
         let volume = self.volume_of("pv", filesystem);
         let pod = self.pod(&volume);
@@ -52,7 +52,7 @@ impl Node {
         assert_eq!(fs::read_to_string(file).unwrap(), TEXT);
     }
 
-    /// What the volume takes, or may take, by the storage itself.
+    /// Checks the space that the storage takes or may take.
     #[track_caller]
     fn expect_storage(&self, volume: &PersistentVolume, size: u64) {
         match self.backend {
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Little, because what a suite of them writes into an image stays in memory.
+    /// A small growth, because everything that the suites write into an image stays in memory.
     fn grown_a_little(&self) -> u64 {
         match self.backend {
             Backend::Loop => self.size() + 16 * MIB,
@@ -118,7 +118,7 @@ pub fn provision(node: &Node, how: &[Disturbance], points: &Points) {
             let volume = made(&node.driver.call(&arguments).success());
             node.delete(&volume).success();
             if let Backend::Dir(_) = node.backend {
-                // Where undoing was refused too, something stays under a name that nobody looks for.
+                // If the cleanup was disturbed too, a temporary name may remain, which only `gc` removes.
                 said(&node.driver, &["gc"]);
                 assert_eq!(fs::read_dir(node.volumes()).unwrap().count(), 0);
             }
@@ -154,7 +154,7 @@ pub fn mount(node: &Node, how: &[Disturbance], points: &Points) {
     };
     let callout = Callout {
         name: "mount",
-        // Out of its project, so that this is put right too.
+        // Takes the volume out of its project, so that the mount has to repair this.
         prepare: &|| node.take_from_project(&volume),
         arguments: &|()| pod.mount_arguments(mode),
         formats: false,
@@ -168,7 +168,7 @@ pub fn mount(node: &Node, how: &[Disturbance], points: &Points) {
     node.disturbed(&callout, how, points);
 }
 
-/// The storage was grown while nobody had it mounted, and the file system must follow.
+/// The storage grew while the volume was not mounted, and the file system must follow at the mount.
 pub fn mount_grown(node: &Node, filesystem: &'static str, how: &[Disturbance], points: &Points) {
     let callout = Callout {
         name: &format!("mount of {filesystem} on storage that was grown"),
@@ -182,13 +182,13 @@ pub fn mount_grown(node: &Node, filesystem: &'static str, how: &[Disturbance], p
         },
         arguments: &|(volume, _)| node.pod(volume).mount_arguments("rw"),
         formats: false,
-        // A mount does not fail for a growth that cannot be, but the next one makes good for it.
+        // A mount succeeds even if it cannot grow the file system. The next mount tries again.
         check: &|(volume, _), _| node.holds_the_file(volume),
         undo: &|(volume, before)| {
             let pod = node.pod(&volume);
             pod.unmount().success();
             pod.mount("rw").success();
-            // ext4 takes a part of what it is given for itself.
+            // ext4 uses a part of the space for metadata.
             let least = before + (node.grown_a_little() - node.size()) / 2;
             assert!(
                 size_of_filesystem(node.pod(&volume).dir()) > least,
@@ -215,7 +215,7 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
         check: &|(volume, before), _| {
             node.expect_storage(volume, grown);
             match node.backend {
-                // Quotas that were off meanwhile come back with what the record says.
+                // If quotas were switched off meanwhile, they are restored from the record.
                 Backend::Dir(_) => assert_eq!(recorded(&node.around(volume)), grown),
                 Backend::Loop => {
                     let shown = size_of_filesystem(node.pod(volume).dir());
@@ -233,13 +233,13 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
     node.disturbed(&callout, how, points);
 }
 
-/// The storage alone, while a pod uses the volume.
+/// Grows only the storage, while a pod uses the volume.
 pub fn expandvolume(node: &Node, how: &[Disturbance], points: &Points) {
     let (size, grown) = (node.size(), node.grown_a_little());
     let callout = Callout {
         name: "expandvolume",
         prepare: &|| node.with_file(node.backend.filesystem()),
-        // No whole extents.
+        // Not a multiple of an extent.
         arguments: &|volume| node.expand_volume_arguments(volume, size, grown - 2 * MIB),
         formats: false,
         check: &|volume, _| {

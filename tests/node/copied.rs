@@ -1,5 +1,5 @@
-//! Copies that share the blocks of a volume (`cp` makes them on xfs, snapshots on btrfs): what the volume
-//! was promised is its own all the same.
+//! Copies that share blocks with a volume (`cp` makes them on xfs, snapshots on btrfs). The volume keeps the
+//! space that it was promised.
 
 use crate::{
     adopt::done,
@@ -28,7 +28,7 @@ const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), E2FS];
 const SIZE: u64 = 300 * MIB;
 
-/// As `cp` does by itself since coreutils 9.
+/// Copies as `cp` does by default since coreutils 9.
 pub fn copy(from: &Path, to: &Path) {
     done(Command::new("cp").arg("--reflink=always").arg(from).arg(to));
 }
@@ -53,12 +53,12 @@ fn parted(_: &Points) {
     let content = fs::read(&backup).unwrap();
     let (now, missing) = capacity(&driver);
     assert!((100 * MIB..=SIZE).contains(&missing), "{missing}");
-    // A hundredth of what is to be had is kept for the map of it.
+    // A hundredth of the free space is reserved for the images' block maps.
     assert!(now <= room - 99 * MIB, "{room}, then {now}");
     expect_exhausted(&driver.call(&["provision", &request("b", now + 20 * MIB)]));
     assert!(doctor(&sandbox, &driver).contains("volumes that lack some of their storage: 1"));
 
-    // Others took it: whoever needs the data gets it.
+    // Other data took the space. A volume without it can still be mounted for its data.
     let filler = sandbox.fill_disk(8 * MIB);
     pod.mount("rw").success();
     expect_written(pod.dir(), "file", 100);

@@ -1,4 +1,4 @@
-//! What Btrfs writes elsewhere when it is overwritten: the room for that is part of what was promised.
+//! Btrfs writes overwritten blocks elsewhere: that space is part of what the pool promises.
 
 use crate::{
     by_hand::{complaint, persistent_volume, said_json},
@@ -45,7 +45,7 @@ fn settle(directory: &Path) {
     nix::unistd::syncfs(File::open(directory).unwrap()).unwrap();
 }
 
-/// An ext4 of which every block was written.
+/// Makes an ext4 of which every block was written.
 fn copy_on_write(directory: &Path) -> PathBuf {
     sh(
         "head -c 300M /dev/urandom > image; mkfs.ext4 -qF -E nodiscard image; sync image",
@@ -72,7 +72,7 @@ fn adopted(points: &Points) {
     assert_eq!(capacity(&driver).1, 0);
     points.add(1);
 
-    // What it says.
+    // The commands of the message.
     for step in [
         "touch NEW",
         "chattr +C NEW",
@@ -83,14 +83,14 @@ fn adopted(points: &Points) {
     }
     fs::remove_file(&path).unwrap();
     settle(&disk);
-    // A snapshot keeps what is overwritten, too.
+    // A file that shares the blocks keeps overwritten ones, even without copy-on-write.
     sh(
         "mkdir c; chattr +C c; cp --reflink=always new c/shared",
         &disk,
     );
     let shared = adopt("c/shared");
     let shared: Vec<_> = shared.iter().map(String::as_str).collect();
-    // Without being moved before.
+    // It must be refused before it is moved: the rename would fail with another message.
     let refused = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2"])
         .args(["-e", "inject=renameat2:error=EIO"])
@@ -105,7 +105,7 @@ fn adopted(points: &Points) {
     let whole = adopt("new");
     let whole: Vec<_> = whole.iter().map(String::as_str).collect();
     let volume = persistent_volume(&said_json(&driver, &whole));
-    // A second time says how it is then.
+    // A second `adopt` reports the present state.
     let copy = format!(
         "cp --reflink=always '{}' c/copy",
         volume.image(&sandbox).display()
@@ -174,7 +174,7 @@ fn found(points: &Points) {
     pod.unmount().success();
     let (room, missing) = capacity(&driver);
     assert_eq!(missing, 0);
-    // As `rsync` brings it to another disk.
+    // As `rsync` copies it to another disk.
     let directory = image.parent().unwrap();
     sh(
         &format!("cp --reflink=never --preserve=all {name} x; sync x; mv x {name}"),
@@ -187,7 +187,7 @@ fn found(points: &Points) {
     expect_exhausted(&driver.call(&["provision", &request("b", now + 20 * MIB)]));
     points.add(1);
 
-    // It is used all the same.
+    // The volume can be used nevertheless.
     pod.mount("rw").success();
     expect_written(pod.dir(), "file", 100);
     pod.unmount().success();
@@ -226,7 +226,7 @@ fn snapshot(points: &Points) {
     let volume = PersistentVolume::provision(&driver, "a", "", SIZE);
     let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
-    // In small extents: one of which a part is overwritten counts as a whole.
+    // In small extents, because an extent counts as a whole while any part of it is referenced.
     let dd = "dd if=/dev/zero of=file bs=1M conv=notrunc oflag=sync status=none count";
     let overwrite = format!("{dd}={WRITTEN}");
     sh(&overwrite, pod.dir());
@@ -256,7 +256,7 @@ fn snapshot(points: &Points) {
     sh(&overwrite, pod.dir());
     points.add(1);
 
-    // Others took it, and a second snapshot keeps what there is.
+    // Other data took the space, and a second snapshot keeps the rest.
     sh(
         &format!("btrfs subvolume snapshot -r {shown} {}2", taken.display()),
         &disk,

@@ -1,4 +1,4 @@
-//! An ext4 whose `resize2fs` was cut, and one that has other damage.
+//! An ext4 whose `resize2fs` was interrupted, and one with other damage.
 
 use crate::bench::{Begun, Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use crate::node::MIB;
@@ -24,7 +24,7 @@ tests! {
         => damaged;
 }
 
-/// One with two files, unmounted, in its image.
+/// Makes an unmounted file system with two files in an image.
 fn filled(bench: &Bench) -> (PathBuf, Vec<u8>) {
     let image = bench.image(64);
     let device = attach(&image);
@@ -39,7 +39,7 @@ fn filled(bench: &Bench) -> (PathBuf, Vec<u8>) {
     (image, content)
 }
 
-/// A copy on a device of its own, which is larger.
+/// Copies it to a larger device of its own.
 fn larger(bench: &Bench, image: &Path) -> Device {
     let copy = bench.image(64);
     run("cp", ["--sparse=always".as_ref(), image.as_os_str()], &copy);
@@ -58,7 +58,7 @@ fn traced(inject: &[&str], device: &Device) -> Output {
         .unwrap()
 }
 
-/// What `e2fsck -p` does not correct of a cut `resize2fs`.
+/// The damage by an interrupted `resize2fs` that `e2fsck -p` does not repair.
 fn lacks_resize_inode(device: &Device) -> bool {
     let checked = Command::new("e2fsck")
         .args(["-f", "-n"])
@@ -107,7 +107,7 @@ fn killed(points: &Points) {
     assert!(half_written > 0, "no resize inode was left half written");
 }
 
-/// One word of an inode is wrong, and its blocks are whole: `e2fsck -y` would clear it.
+/// A wrong word in an inode with intact blocks: `e2fsck -y` would clear the inode.
 fn damaged(points: &Points) {
     let bench = Bench::new();
     let (image, _) = filled(&bench);

@@ -1,4 +1,4 @@
-//! A loop device of somebody else's, whose file is on a server that answers nothing any more.
+//! A foreign loop device whose backing file is on a server that does not answer any more.
 
 use crate::{
     by_hand::said,
@@ -24,10 +24,10 @@ tests! {
 
 const SIZE: u64 = 64 << 20;
 
-/// A file `img` of zeros, as long as it answers (linux/fuse.h).
+/// Serves a file `img` of zeros until it dies (linux/fuse.h).
 struct Server {
     directory: PathBuf,
-    /// What lies on the file.
+    /// The loop device on the file.
     attached: String,
     has_died: &'static AtomicBool,
 }
@@ -90,15 +90,15 @@ fn serve(mut device: &File, has_died: &AtomicBool) {
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         let long = |at: usize| u64::from_ne_bytes(request[at..at + 8].try_into().unwrap());
         let body = match word(4) {
-            // FORGET and BATCH_FORGET want no answer.
+            // FORGET and BATCH_FORGET get no reply.
             2 | 42 => continue,
-            // LOOKUP, of the file and of nothing else.
+            // LOOKUP of the file, the only one.
             1 if request[40..].starts_with(b"img\0") => {
                 Ok([words(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), attributes(2)].concat())
             }
             1 => Err(2),
             3 => Ok([words(&[0, 0, 0, 0]), attributes(long(16))].concat()),
-            // OPEN, OPENDIR, READ, and what closes.
+            // OPEN, OPENDIR, READ, and the requests that close.
             14 | 27 => Ok(words(&[0, 0, 0, 0])),
             15 => Ok(vec![0; word(56) as usize]),
             18 | 20 | 25 | 29 => Ok(Vec::new()),
@@ -114,7 +114,7 @@ fn serve(mut device: &File, has_died: &AtomicBool) {
         let length = u32::try_from(16 + body.len()).unwrap();
         let head = [length.to_ne_bytes(), i32::to_ne_bytes(error)].concat();
         let reply = [head, long(8).to_ne_bytes().to_vec(), body].concat();
-        // Whoever asked may have been killed.
+        // The requesting process may have been killed.
         let _ = device.write(&reply);
     }
 }
@@ -148,7 +148,7 @@ fn beside(node: &Node, points: &Points) {
     pod.unmount().success();
 
     let server = Server::start(&node.sandbox.path("server"));
-    // What the volume's lock remembers is the number that it had last.
+    // The volume's lock remembers the number of its last device.
     let lock = Path::new("/run/flexvol/lock").join(volume.id());
     let number = server.attached.trim_start_matches("/dev/loop");
     let lock = OpenOptions::new().write(true).open(lock).unwrap();
@@ -158,7 +158,7 @@ fn beside(node: &Node, points: &Points) {
     pod.mount("rw").success();
     node.expand(&volume, node.size() + (16 << 20)).success();
     pod.unmount().success();
-    // As a backup does it, which might be a device under any name.
+    // A backup reads the image, so the driver has to look for the image's device under any number.
     let reader = File::open(volume.image(&node.sandbox)).unwrap();
     pod.mount("rw").success();
     pod.unmount().success();
@@ -172,7 +172,7 @@ fn beside(node: &Node, points: &Points) {
     for verb in verbs {
         said(&node.driver, &[verb]);
     }
-    // The file of a mount that somebody has let go of, as people do with a dead server, is at no path any more.
+    // After a lazy unmount of the dead server, its file has no path any more.
     umount2(&server.directory, MntFlags::MNT_DETACH).unwrap();
     node.delete(&deleted).success();
     points.add(6);

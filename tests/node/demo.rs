@@ -1,4 +1,4 @@
-//! The demo: complete, and gone afterwards whatever ends it.
+//! The demo: it is complete, and leaves nothing however it ends.
 
 use crate::executable;
 use flexvol_testing::{Need, Points, tests};
@@ -16,7 +16,7 @@ tests! {
         => killed;
 }
 
-/// Loop devices, mounts and directories of demos, as far as this process can see them.
+/// Loop devices, mounts and directories of demos that this process can see.
 fn remains() -> Vec<String> {
     let mut remains = Vec::new();
     for entry in fs::read_dir("/sys/block").unwrap().flatten() {
@@ -36,7 +36,7 @@ fn remains() -> Vec<String> {
     remains
 }
 
-/// The kernel takes a mount namespace apart after its last process.
+/// Waits, because the kernel removes a mount namespace some time after its last process ended.
 fn expect_nothing(when: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !remains().is_empty() {

@@ -1,4 +1,4 @@
-//! The backend `dir`, on each file system that limits directories.
+//! The backend `dir`, on each file system that can limit directories.
 
 pub mod beside;
 pub mod damage;
@@ -43,7 +43,7 @@ pub const BTRFS: &[Need] = &[
     Need::Tool("strace", "strace"),
 ];
 
-/// A promise that is kept on every such file system.
+/// Declares checks that run on every such file system.
 macro_rules! on_each {
     ($($promise:literal => $check:path),* $(,)?) => {
         &[$(
@@ -59,7 +59,7 @@ const SIZE: u64 = 16 * MIB;
 const GROWN: u64 = 24 * MIB;
 
 impl Node {
-    /// A pod that has the volume mounted, and lets everybody write into it.
+    /// Mounts the volume for a pod, and lets every user write to it.
     pub fn mounted<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
         let pod = self.pod_of(volume, uid);
         pod.mount("rw").success();
@@ -72,7 +72,7 @@ impl Node {
         volume.root(&self.sandbox)
     }
 
-    /// What holds it, and what is known of it.
+    /// The directory around the volume's root, which has its mark and record.
     pub fn around(&self, volume: &PersistentVolume) -> PathBuf {
         volume.image(&self.sandbox)
     }
@@ -81,7 +81,7 @@ impl Node {
         self.sandbox.pool().join("volumes")
     }
 
-    /// The file system that limits them.
+    /// The file system with the limits.
     fn kind(&self) -> &'static str {
         match self.backend {
             Backend::Dir(kind) => kind,
@@ -89,12 +89,12 @@ impl Node {
         }
     }
 
-    /// Whether it limits by projects.
+    /// Whether limits are project quotas.
     fn has_projects(&self) -> bool {
         self.kind() != "btrfs"
     }
 
-    /// Whether the kernel holds the volume to that size, by the driver's word and by `statfs`.
+    /// Checks the volume's limit with the driver and with `statfs`.
     #[track_caller]
     pub fn expect_limit(&self, volume: &PersistentVolume, size: u64) {
         let shown = said_json(&self.driver, &["show", volume.handle(), "-o", "json"]);
@@ -104,14 +104,14 @@ impl Node {
         }
     }
 
-    /// As a pod does that runs as root, where volumes are projects.
+    /// Takes the volume out of its project, as a pod with root can.
     pub fn take_from_project(&self, volume: &PersistentVolume) {
         if let Backend::Dir("xfs" | "ext4") = self.backend {
             run("chattr", &["-p", "0", "-P"], &self.directory(volume));
         }
     }
 
-    /// Each of these volumes has a project of its own, where volumes have one.
+    /// Checks that each of these volumes has a project of its own, where limits are project quotas.
     pub fn expect_own_projects(&self, volumes: &[PersistentVolume]) {
         if let Backend::Dir("xfs" | "ext4") = self.backend {
             let project = |volume: &PersistentVolume| {
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// What a full volume says.
+    /// The error message of a write to a full volume.
     pub fn full(&self) -> &'static str {
         match self.backend {
             Backend::Dir("ext4" | "btrfs") => "Disk quota exceeded",
@@ -138,7 +138,7 @@ fn open_to_all(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// A shell of a user who is nobody, as in most pods.
+/// A shell of an unprivileged user, as in most pods.
 fn nobody(script: &str, dir: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -150,7 +150,7 @@ fn nobody(script: &str, dir: &Path) -> Command {
     command
 }
 
-/// Writes a file as nobody until it has so many bytes, or the write fails; what was said then.
+/// Writes a file as an unprivileged user until it has so many bytes or the write fails. Returns stderr.
 pub fn write(dir: &Path, name: &str, bytes: u64) -> String {
     let script = format!("head -c {bytes} /dev/urandom >{name} && sync {name}");
     let Output { status, stderr, .. } = nobody(&script, dir).output().unwrap();
@@ -168,7 +168,7 @@ pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     flexvol_testing::eventually(Duration::from_secs(5), what, is_so);
 }
 
-/// Runs a program that must succeed, and returns what it printed.
+/// Runs a program that must succeed, and returns its output.
 #[track_caller]
 fn run(program: &str, arguments: &[&str], path: &Path) -> String {
     let output = Command::new(program)

@@ -1,4 +1,4 @@
-//! Directory volumes on an ext4 in which whoever owns a directory may encrypt it (fscrypt).
+//! Directory volumes on an ext4 on which users can encrypt their directories (fscrypt).
 
 use crate::{node::vendor, sandbox};
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, tests};
@@ -50,7 +50,7 @@ fn without_key(points: &Points) {
     let key = said.trim().rsplit(' ').next().unwrap().to_owned();
     let policy = format!("set_encpolicy -v 2 {key}");
     run("xfs_io", &["-r", "-c", &policy], &secret, b"");
-    // Deeper than descriptors are spent on, and not the only one there.
+    // Deeper than the driver keeps descriptors open, with siblings.
     for beside in 0..3 {
         let deep = secret.join(format!("{beside}/{}", "d/".repeat(40)));
         fs::create_dir_all(&deep).unwrap();

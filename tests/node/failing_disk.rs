@@ -1,5 +1,5 @@
-//! A data disk that fails under the callouts and comes back, by device-mapper, and a volume's file system that
-//! met an error.
+//! A data disk that fails during callouts and recovers, simulated with device-mapper; and a volume's file system
+//! that met an error.
 
 use crate::{
     node::{Backend, Node, ext4_meets_error},
@@ -60,7 +60,7 @@ const SIZE: u64 = 300 << 20;
 const GROWN: u64 = 332 << 20;
 const TEXT: &str = "written before the disk failed";
 
-/// The first of the machine's disks with a pool on it, seen through device-mapper.
+/// The machine's first disk with a pool on it, through device-mapper.
 struct Disk {
     name: String,
     sectors: u64,
@@ -88,7 +88,7 @@ impl Disk {
         let below = flexvol_testing::disks()[0].display().to_string();
         match target {
             "error" => format!("0 {sectors} error"),
-            // Never up, and what is down fails writes only.
+            // Zero seconds up, and only writes fail.
             "flakey" => format!("0 {sectors} flakey {below} 0 0 3600 1 error_writes"),
             _ => format!("0 {sectors} linear {below} 0"),
         }
@@ -96,7 +96,7 @@ impl Disk {
 
     fn becomes(&self, target: &str) {
         let table = self.table(target);
-        // A flush would wait for a disk that fails.
+        // A flush would wait for the failing disk.
         run(Command::new("dmsetup").args(["suspend", "--noflush", "--nolockfs", &self.name]));
         run(Command::new("dmsetup").args(["reload", &self.name, "--table", &table]));
         run(Command::new("dmsetup").args(["resume", &self.name]));
@@ -117,7 +117,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is called while the disk fails.
+/// The callouts that are made while the disk fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Callout {
     Provision,
@@ -175,7 +175,7 @@ fn under(callout: Callout, how: &str, disk: &Disk, node: &mut Node) {
     disk.becomes(how);
     let call = call(callout, node, volume.as_ref());
     match call.outcome() {
-        // What is mounted can be unmounted, and a clean file system is mounted without a write.
+        // Unmounting works, and a clean file system is mounted without a write.
         Outcome::Success => {
             let may = match callout {
                 Callout::Unmount => true,
@@ -186,10 +186,10 @@ fn under(callout: Callout, how: &str, disk: &Disk, node: &mut Node) {
         }
         _ => drop(call.failure()),
     }
-    // The node loses what was mounted, and gets its disk back.
+    // The node's mounts are removed, and its disk recovers.
     disk.becomes("linear");
     if let Some(volume) = &volume {
-        // It may say that not everything was written, but it ends the mount.
+        // It may report lost writes, but must unmount.
         let ended = node.pod(volume).unmount();
         assert_eq!(below(&node.sandbox.kubelet_root()), [], "{how}: {ended}");
     }
@@ -233,7 +233,7 @@ fn call(callout: Callout, node: &Node, volume: Option<&PersistentVolume>) -> Cal
     }
 }
 
-/// What could not be written is told once.
+/// Unmounts. Lost writes may be reported once.
 fn unmount(pod: &Pod<'_>) {
     if pod.unmount().outcome() != Outcome::Success {
         pod.unmount().success();
@@ -262,7 +262,7 @@ fn aborted(backend: Backend, points: &Points) {
     node.delete(&volume).success();
 }
 
-/// An inode that a disk returned as zeros: `e2fsck -p` would take its name away, and the kernel's word that it met errors.
+/// An inode that the disk returned as zeros. `e2fsck -p` would remove its name and clear the kernel's error flag.
 fn damaged(points: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = with_damage(&node);
@@ -274,7 +274,7 @@ fn damaged(points: &Points) {
     keeps_its_names(&node, &volume, points);
 }
 
-/// As `e2fsck -p` leaves it where it gives up, and `tune2fs`; `resize2fs` leaves the same flag when it is cut.
+/// The flag that `e2fsck -p` leaves when it gives up, as does `tune2fs`. An interrupted `resize2fs` leaves it too.
 fn flagged(points: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = with_damage(&node);

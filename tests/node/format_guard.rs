@@ -1,4 +1,4 @@
-//! The gate before every mkfs: what is not proven blank is refused and untouched.
+//! The check before every mkfs: a device that is not proven blank is refused and stays unchanged.
 
 use crate::bench::{Bench, attach, bare, make, run};
 use flexvol_host::block::probe::{self, Content};
@@ -23,7 +23,7 @@ tests! {
         => accepted;
 }
 
-/// Larger images are not read as a whole device too.
+/// Larger images are not also read as a whole device.
 const SMALL: u64 = 40 << 20;
 
 fn refused(points: &Points) {
@@ -84,17 +84,17 @@ fn refused(points: &Points) {
     points.report("format guard", refused, all, &what);
 }
 
-/// Whether a look recognized what it found.
+/// Whether the probe recognized the content.
 fn named(found: &Content) -> bool {
     *found != Content::Foreign(probe::UNKNOWN)
 }
 
-/// The kinds that have no format are bytes only.
+/// Whether this kind is a format. The others are plain bytes.
 fn is_format(kind: &str) -> bool {
     kind != "random data" && !kind.contains("byte")
 }
 
-/// A look at the head alone knows less of what follows.
+/// Whether a probe of the head alone may differ from a full one.
 fn head_may_differ(quick: &Content) -> bool {
     matches!(quick, Content::Blank | Content::Formatted(_))
         || *quick == Content::Foreign(probe::UNKNOWN)

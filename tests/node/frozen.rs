@@ -1,4 +1,4 @@
-//! File systems that are frozen (`fsfreeze -f`, as backups do it) while callouts come.
+//! Callouts while a file system is frozen (`fsfreeze -f`, as for backups).
 
 use crate::{
     host_lock::any_volume,
@@ -40,7 +40,7 @@ tests! {
     "every callout on a frozen pool answers, and nothing is lost after the thaw", NEEDS => pool;
 }
 
-/// A file system that takes no writes until this is dropped.
+/// A file system that is frozen until this is dropped.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -68,7 +68,7 @@ fn run(what: &str, mount: &Path) {
     assert!(done.status.success(), "fsfreeze {what}: {done:?}");
 }
 
-/// The processes of a driver.
+/// Counts the processes of a driver.
 fn processes(driver: &Driver) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| {
@@ -77,7 +77,7 @@ fn processes(driver: &Driver) -> usize {
     .count()
 }
 
-/// Within the time that a watched callout has, and that a busy machine needs.
+/// Checks that the call answered within the deadline of a watched callout, extended for a busy machine.
 fn expect_answer(call: &Call) {
     let limit = Duration::from_secs(50) * patience();
     assert!(call.took < limit, "{call}");
@@ -127,7 +127,7 @@ fn program(_: &Points) {
     lock::volume(&volume, patient).unwrap().retire().unwrap();
 }
 
-/// A mkfs that begins when the second file is there, and says by the first one that it was started.
+/// A mkfs that creates the first file when it starts, and continues when the second file exists.
 const WAITING: &str = "mkdir -p /var/lib/flexvol && mount -t tmpfs none /var/lib/flexvol &&
     mkdir /var/lib/flexvol/bin && program=/var/lib/flexvol/bin/mkfs.ext4 &&
     printf '#!/bin/sh\\ntouch %s/begun\\nuntil [ -e %s/go ]; do sleep 0.1; done\\nexec /usr/sbin/mkfs.ext4 \"$@\"\\n' \"$at\" \"$at\" >$program &&
@@ -161,7 +161,7 @@ fn hanging(points: &Points) {
     expect_frozen(&call);
     expect_answer(&call);
     points.add(1);
-    // Nobody cut it.
+    // The process was not interrupted.
     pod.mount("rw").success();
     let content = fill(pod.dir(), "after");
     assert_eq!(fs::read(pod.dir().join("after")).unwrap(), content);
@@ -197,7 +197,7 @@ fn growth(filesystem: &'static str) {
     let frozen = Frozen::new(pods[1].dir());
     let first = driver.call(&expand);
     expect_answer(&first);
-    // Without CAP_SYS_RESOURCE the kernel refuses an ext4 before it looks whether it is frozen.
+    // Without CAP_SYS_RESOURCE the kernel refuses to grow an ext4 before it would wait for the thaw.
     let waits = filesystem != "ext4" || flexvol_testing::has_sys_resource();
     let left = usize::from(waits);
     if waits {
@@ -230,7 +230,7 @@ fn growth(filesystem: &'static str) {
     assert!(size_of_filesystem(pods[0].dir()) > size + 90 * MIB);
     assert_eq!(fs::read(pods[0].dir().join("before")).unwrap(), content);
     pods[0].unmount().success();
-    // On an old kernel each mount of the other volumes has a namespace of its own, in which this one is seen for a moment.
+    // On an old kernel mounting another volume makes a mount namespace, which for a moment has a copy of this mount.
     let delete = ["delete", &volume.json("rw")];
     eventually(Duration::from_secs(10), "the volume to be deleted", || {
         driver.call(&delete).outcome() == Outcome::Success
@@ -249,7 +249,7 @@ fn pool(_: &Points) {
     pods.iter().for_each(|pod| drop(pod.mount("rw").success()));
     let old = fill(pods[0].dir(), "before");
     pods[0].unmount().success();
-    // What is not written out when the pool freezes.
+    // Dirty data that is not yet written when the pool freezes.
     let new = vec![7; 4 << 20];
     fs::write(pods[1].dir().join("new"), &new).unwrap();
 
@@ -263,7 +263,7 @@ fn pool(_: &Points) {
         unmount.to_vec(),
         delete.to_vec(),
     ];
-    // Twice: whoever finds that another call still waits answers, and does not wait beside it.
+    // Twice: a call that finds another one still waiting answers at once instead of waiting too.
     let mut left = None;
     for round in 0..2 {
         thread::scope(|scope| {
@@ -279,7 +279,7 @@ fn pool(_: &Points) {
                 });
             }
         });
-        // Who waits where the kernel lets him be killed is gone.
+        // Processes that wait where the kernel lets them be killed are gone.
         let now = processes(&driver);
         assert!(now <= calls.len(), "{now} for {} calls", calls.len());
         assert_eq!(*left.get_or_insert(now), now, "a second one was begun");
@@ -302,8 +302,8 @@ fn pool(_: &Points) {
     baseline.expect(&sandbox, "frozen, thawed and deleted");
 }
 
-/// Each of the calls reaches its goal now. A process that ends has no executable any more, and is there for a moment
-/// longer: so long a repetition says that it is.
+/// Checks that each call now reaches its goal. An ending process has no executable any more but still exists for a
+/// moment, during which a repeated call reports it.
 fn expect_whole(sandbox: &Sandbox, driver: &Driver, calls: &[Vec<String>; 4]) {
     let reach = |call: &Vec<String>| {
         let mut last = driver.call(call);

@@ -1,5 +1,5 @@
-//! A pool that runs out in the middle of a volume's life: each step says so, leaves nothing behind, and
-//! succeeds by its repetition once there is room again.
+//! A pool runs out of space during a volume's life: each step reports it, leaves nothing behind, and succeeds when
+//! it is repeated after space was freed.
 
 use crate::{
     dir::{self, eventually, length},
@@ -20,7 +20,7 @@ stories! {
 const SIZE: u64 = 320 * MIB;
 const GROWN: u64 = 360 * MIB;
 
-/// A failure that says that there is no room, in its class and in words.
+/// Checks for a failure about missing space, in its class and in words.
 #[track_caller]
 pub fn expect_exhausted(call: &Call) {
     let message = call.failure();
@@ -28,7 +28,7 @@ pub fn expect_exhausted(call: &Call) {
 }
 
 impl Node {
-    /// Somebody else takes all the room that there is, or all but one MiB.
+    /// Foreign data takes all free space, or all but one MiB.
     fn fill_pool(&self) {
         let volume = |words: &[&str]| {
             lvm::lvm(&[&["lvcreate", "-qq", "-y", "-n", "other"], words].concat());
@@ -57,7 +57,7 @@ impl Node {
         }
     }
 
-    /// Calls while the pool is full, and again when it is not.
+    /// Makes a call that must be refused while the pool is full, and repeats it with free space.
     fn refused_once(&self, call: &dyn Fn() -> Call) -> Call {
         let before = self.inventory().without_space();
         self.fill_pool();
@@ -82,7 +82,7 @@ fn pool(backend: Backend, points: &Points) {
     let before = node.inventory();
     let volume = from(&node.refused_once(&|| {
         let call = provision();
-        // The promise of a name stays, for the repetition.
+        // The promised name stays for the repeated call.
         if backend.is_lvm() {
             lvm::forget_promises();
         }
@@ -103,7 +103,7 @@ fn pool(backend: Backend, points: &Points) {
         lost(32);
         expect_written(pod.dir(), "synced", synced);
         node.give_back();
-        // It may say that something could not be written; then it has said so.
+        // The first unmount may report lost writes.
         let _ = pod.unmount();
         pod.unmount().success();
         pod.mount("rw").success();
@@ -112,7 +112,7 @@ fn pool(backend: Backend, points: &Points) {
         node.fill_pool();
         pod.mount("rw").success();
         if backend.is_directory() {
-            // Nothing is written to mount it, and nothing is there for those who write.
+            // Mounting writes nothing, and there is no space for writers.
             lost(64);
             node.give_back();
             (synced, more) = (64, 1);
@@ -120,7 +120,7 @@ fn pool(backend: Backend, points: &Points) {
         write(pod.dir(), "synced", synced).unwrap();
         write(pod.dir(), "more", more).unwrap();
         if !backend.is_directory() {
-            // What was promised is there, whatever others take.
+            // Promised space is there, however much others take.
             node.give_back();
         }
     }
@@ -143,7 +143,7 @@ fn pool(backend: Backend, points: &Points) {
 fn volume(backend: Backend, points: &Points) {
     let node = Node::new(backend);
     let before = node.inventory();
-    // Metadata of Btrfs counts, and a little more may not fit than is free.
+    // Btrfs counts metadata, so slightly less than the limit may fit.
     let (filesystem, size, leeway) = match backend.is_directory() {
         true => ("", node.size(), MIB),
         false => ("ext4", 64 * MIB, 16 * MIB),
@@ -164,14 +164,14 @@ fn volume(backend: Backend, points: &Points) {
     assert_eq!(fs::read(second.dir().join("file")).unwrap(), kept);
     let shown = size_of_filesystem(first.dir());
     match backend {
-        // Statfs of Btrfs knows no quota groups.
+        // Btrfs ignores quota groups in statfs.
         Backend::Dir("btrfs") => assert!(shown > 2 * size, "{shown}"),
         Backend::Dir(_) => assert_eq!(shown, size),
         _ => assert!((size - leeway..=size).contains(&shown), "{shown}"),
     }
     points.add(1);
 
-    // What is removed is free at once.
+    // Space of a removed file is free at once.
     fs::remove_file(first.dir().join("file")).unwrap();
     eventually("room again", || {
         dir::write(first.dir(), "file", 4 * MIB).is_empty()

@@ -1,4 +1,4 @@
-//! A btrfs whose metadata are full takes no attribute and no other name: removals alone, which make room.
+//! A btrfs with full metadata takes no attributes and no names. Only removals work, and free space.
 
 use crate::{
     by_hand::said,
@@ -45,7 +45,7 @@ fn node(backend: Backend, keys: &str) -> Node {
     Node::on(backend, sandbox_with(disk), false, keys)
 }
 
-/// Somebody else's file has all that data can have, and `directory` as many names and attributes as go in.
+/// Fills the data with a foreign file, and `directory` with as many names and attributes as fit.
 fn fill(node: &Node, directory: &Path) {
     let mut data = File::create_new(node.sandbox.disk().join("somebody-else")).unwrap();
     while data.write_all(&[1; 1 << 20]).is_ok() {}
@@ -90,7 +90,7 @@ fn images(_: &Points) {
     let names = node.sandbox.disk().join("names");
     fill(&node, &names);
     expect_full(&deleted.image(&node.sandbox));
-    // To keep it takes a word in its mark.
+    // Keeping a deleted volume takes another word in its mark.
     node.delete(&deleted).failure();
     thread::sleep(Duration::from_secs(2));
     said(&node.driver, &["gc"]);
@@ -102,7 +102,7 @@ fn images(_: &Points) {
     before.expect(&node.sandbox, "deleted without room");
 }
 
-/// The mark says that the growth was begun, and a shorter one is one that needs room.
+/// The mark records that the growth has begun. Shortening the mark takes space, too.
 fn grown(points: &Points) {
     let node = node(Backend::Loop, "reserve = \"0%\"");
     let before = Baseline::of(&node.sandbox);
@@ -131,7 +131,7 @@ fn grown(points: &Points) {
     before.expect(&node.sandbox, "grown without room");
 }
 
-/// By somebody else, and by a tenant within his limit.
+/// Metadata filled by foreign files, and by a tenant within the volume's limit.
 fn directories(points: &Points) {
     for in_volume in [false, true] {
         let node = node(Backend::Dir("btrfs"), "");
@@ -156,7 +156,7 @@ fn directories(points: &Points) {
     }
 }
 
-/// As a person leaves it who takes it away for a while, and a removal that was cut.
+/// A root that was moved away for a while, and a removal that was interrupted.
 fn rootless(_: &Points) {
     let node = node(Backend::Dir("btrfs"), "");
     let before = Baseline::of(&node.sandbox);

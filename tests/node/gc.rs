@@ -1,4 +1,4 @@
-//! What killed processes leave behind, and what only looks like it.
+//! Garbage: what killed processes leave behind, and what only looks like it.
 
 use crate::{
     by_hand::{said, said_json},
@@ -43,7 +43,7 @@ const GONE: &str = "00112233445566778899aabbccddeeff";
 const DELETED: &str = "20112233445566778899aabbccddeeff";
 const YOUNG: &str = "10112233445566778899aabbccddeeff";
 
-/// What an attach before Linux 5.8 leaves that is cut between its two steps: `LOOP_SET_FD`, and nothing more.
+/// An attach before Linux 5.8, interrupted between its two steps: only `LOOP_SET_FD` was done.
 const BIND: &str = "import fcntl, os, sys
 control = os.open('/dev/loop-control', os.O_RDWR)
 device = '/dev/loop%d' % fcntl.ioctl(control, 0x4C82)
@@ -51,14 +51,14 @@ image = os.open(sys.argv[1], os.O_RDWR)
 fcntl.ioctl(os.open(device, os.O_RDWR), 0x4C00, image)
 print(device)";
 
-/// What a program prints that succeeds.
+/// Runs a program that must succeed and returns its output.
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Two hours ago.
+/// Makes a file two hours old.
 fn age(path: &Path) {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -68,7 +68,7 @@ fn age(path: &Path) {
     utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, flags).unwrap();
 }
 
-/// The controller had its answer when the volume was deleted, and asks for it no more.
+/// The controller got its reply when the volume was marked as deleted, and does not ask again.
 fn cut_removal(backend: Backend, points: &Points) {
     const SECOND: &str = "keep_deleted = \"1s\"\n";
     let node = Node::with(backend, SECOND);
@@ -103,7 +103,7 @@ fn cut_removal(backend: Backend, points: &Points) {
     assert!(!said(&node.driver, &["gc"]).contains(&line));
     points.add(3);
 
-    // What is kept is bounded, and it counts.
+    // Unfinished removals count towards the limit of kept volumes, too.
     half_removed("two");
     node.install(&format!("{SECOND}keep_at_most = \"90%\"\n"));
     let other = node.volume("three");
@@ -128,7 +128,7 @@ fn cut_growth(points: &Points) {
     for kind in ["ext4", "xfs", "btrfs"] {
         let sandbox = sandbox_with(PoolFilesystem {
             kind,
-            // A small one of btrfs makes small extents, and the image's end shall be in one.
+            // A small btrfs makes small extents, and the end of the image must be within one.
             mebibytes: if kind == "btrfs" { 3000 } else { 800 },
             quotas: false,
         });
@@ -200,7 +200,7 @@ fn unknown_handles(points: &Points) {
             assert!(!lock.exists(), "delete");
         }
     }
-    // Of one that is there the lock stays, whatever is refused.
+    // The lock of an existing volume stays, whatever is refused.
     let volume = PersistentVolume::provision(&driver, "b", "xfs", 320 << 20);
     let lock = Path::new("/run/flexvol/lock").join(volume.id());
     let json = volume.json("rw");
@@ -224,9 +224,9 @@ fn leftovers(points: &Points) {
     let _ = pod.mount("rw").success();
     let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
     let looked_at = PersistentVolume::provision(&driver, "looked-at", "xfs", 320 << 20);
-    // A volume of another backend in the same pool is in nobody's way.
+    // A volume of another backend in the same pool is left alone.
     fs::create_dir(sandbox.pool().join("volumes").join("c".repeat(32))).unwrap();
-    // The locks that runs before this one may have left on the node.
+    // Removes locks that earlier runs may have left on the node.
     let _ = said(&driver, &["gc"]);
     let before = Baseline::of(&sandbox);
 
@@ -252,7 +252,7 @@ fn leftovers(points: &Points) {
             .arg(idle.image(&sandbox)),
     );
     let losetup = |image: &Path| printed(Command::new("losetup").args(["-f", "--show"]).arg(image));
-    // Not a volume: nobody's business.
+    // Not a volume, so `gc` must leave it.
     let foreign = sandbox.disk().join("foreign");
     fs::write(&foreign, vec![0; 1 << 20]).unwrap();
     let others = [losetup(&foreign), losetup(&looked_at.image(&sandbox))];
@@ -280,7 +280,7 @@ fn leftovers(points: &Points) {
     assert!(locks.join(YOUNG).exists() && locks.join(used.id()).exists());
     assert!(!locks.join(DELETED).exists());
 
-    // Whoever attached the image of a volume, to look into it, still has it.
+    // A loop device that an administrator made to look into a volume's image is left alone.
     let under = printed(Command::new("losetup").args(["-n", "-O", "BACK-FILE", &others[1]]));
     assert_eq!(Path::new(&under), looked_at.image(&sandbox));
     for other in &others {

@@ -1,4 +1,4 @@
-//! The tests' own guards: what a sandbox holds goes with it, and the baseline sees what stays.
+//! The tests' own guards: dropping a sandbox removes everything in it, and the baseline detects leftovers.
 
 use crate::sandbox;
 use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, below, older_kernel, tests};
@@ -24,7 +24,7 @@ tests! {
         => hides;
 }
 
-/// An image in the pool, on a loop device that does not go by itself, mounted.
+/// Mounts an image of the pool from a loop device without autoclear.
 fn debris(sandbox: &Sandbox) -> PathBuf {
     let image = sandbox.pool().join("debris");
     fs::write(&image, vec![0; 8 << 20]).unwrap();
@@ -55,7 +55,7 @@ fn sandbox_leaves_nothing(_: &Points) {
     assert!(panicked.is_err() && ready);
     assert_eq!(below(&root), [], "mounts of the sandbox");
     assert!(!root.exists(), "the sandbox's directory");
-    // Mount namespaces that other tests made meanwhile hold copies of the sandbox's mounts.
+    // Mount namespaces of other tests hold copies of the sandbox's mounts for a moment.
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         let loops = Command::new("losetup")

@@ -1,4 +1,4 @@
-//! Programs, with real ones.
+//! Child processes, with real programs.
 
 use crate::bench::Bench;
 use flexvol_host::exec::{AtDeadline, Limits, Output, Tool};
@@ -44,11 +44,11 @@ fn says(script: &str) -> String {
 }
 
 fn surroundings(points: &Points) {
-    // As a driver does: a limit on files is told to it by an error.
+    // As a driver does, so that a limit on file sizes is reported as an error.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     signals.thread_block().unwrap();
-    // Whoever started the tests may ignore others.
+    // The parent of the tests may have set other signals to ignored.
     let ours = [Signal::SIGXFSZ, Signal::SIGPIPE].map(|signal| 1_u64 << (signal as i32 - 1));
     for set in ["SigBlk", "SigIgn"] {
         let said = says(&format!("exec grep {set} /proc/self/status"));
@@ -61,7 +61,7 @@ fn surroundings(points: &Points) {
     let mut names: Vec<_> = environment
         .lines()
         .map(|line| line.split('=').next().unwrap())
-        // The shell's own.
+        // The shell sets these itself.
         .filter(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name))
         .collect();
     names.sort_unstable();
@@ -70,7 +70,7 @@ fn surroundings(points: &Points) {
         ("pwd", "/\n"),
         ("umask", "0077\n"),
         ("cat", ""),
-        // The leader of a session has the session's number, field 6.
+        // A session leader's pid is its session id, field 6.
         (
             "read -r stat < /proc/$$/stat; set -- ${stat##*)}; [ $4 = $$ ] && echo leader",
             "leader\n",
@@ -82,10 +82,10 @@ fn surroundings(points: &Points) {
 }
 
 fn descriptors(_: &Points) {
-    // As if kubelet had given us one that is not close-on-exec.
+    // As if kubelet had passed a descriptor that is not close-on-exec.
     let file = File::open("/proc/self/status").unwrap();
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
-    // The shell itself has one more open while it lists them: the directory.
+    // While it lists them, the shell itself has the directory open.
     let listed = says("for fd in /proc/$$/fd/*; do readlink $fd; done; true");
     let inherited: Vec<_> = listed
         .lines()

@@ -1,4 +1,4 @@
-//! Growth, with real file systems.
+//! Growth of real file systems.
 
 use crate::bench::{Begun, Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use crate::node::MIB;
@@ -70,7 +70,7 @@ fn online(points: &Points) {
         assert_eq!(fs::read(directory.join("file")).unwrap(), text);
         assert!(unmount(&directory));
 
-        // Nobody sees the mount of the second growth.
+        // The mount of the second growth is detached.
         resize(&device, &image, 1100 * MIB);
         let detached = Detached::new(&device, filesystem).unwrap();
         let after = grow::online(detached.file(), &device, filesystem).unwrap();
@@ -83,7 +83,7 @@ fn online(points: &Points) {
     }
 }
 
-/// The blocks that the superblock of an allocation group claims for the whole file system.
+/// The size of the whole file system in blocks, according to the superblock of an allocation group.
 fn claimed_blocks(image: &File, group: u64, group_blocks: u64) -> u64 {
     let mut bytes = [0; 16];
     let at = group * group_blocks * 4096;
@@ -102,8 +102,8 @@ fn told_again(points: &Points) {
     image.read_exact_at(&mut primary, 0).unwrap();
     let group_blocks = u64::from(u32::from_be_bytes(*primary[84..].first_chunk().unwrap()));
     let blocks = claimed_blocks(&image, 0, group_blocks);
-    // As after a cut: a secondary superblock tells the size before the growth. (Its checksum is
-    // wrong too, which the kernel does not look at before it writes.)
+    // As after an interruption: a secondary superblock has the size before the growth. (Its checksum is
+    // wrong too, which the kernel does not check before it writes.)
     let old = (blocks - 1000).to_be_bytes();
     image.write_all_at(&old, group_blocks * 4096 + 8).unwrap();
     assert_eq!(claimed_blocks(&image, 1, group_blocks), blocks - 1000);
@@ -144,7 +144,7 @@ fn slack(points: &Points) {
         patiently(|| grow::offline(&device, Filesystem::Ext4, &Begun, &guard()));
         points.add(1);
     }
-    // Within its last group ext4 has the device to its end.
+    // Within its last block group ext4 uses the device to its end.
     let image = bench.image(200);
     let device = attach(&image);
     make(&device, Filesystem::Ext4, false);
@@ -193,7 +193,7 @@ fn ext(points: &Points) {
         let root = File::open(&directory).unwrap();
         let after = grow::measure(root.as_fd(), &device, filesystem).unwrap();
         assert!(after.fills(Bytes(300 * MIB)), "{after:?}");
-        // Already as large as its device: nothing is asked of the kernel, so nothing is refused.
+        // It is as large as its device already, so the kernel is not asked and cannot refuse.
         grow::online(root.as_fd(), &device, filesystem).unwrap();
         drop(root);
         assert_eq!(fs::read(directory.join("file")).unwrap(), text);
@@ -203,7 +203,7 @@ fn ext(points: &Points) {
     }
 }
 
-/// 1,024 times as large, for which mke2fs leaves room. Beyond, `resize2fs` gives up half-way with what it moves.
+/// A factor of 1,024, for which mke2fs reserves space. Beyond it `resize2fs` fails half-way while it moves blocks.
 fn far(points: &Points) {
     const GIB: u64 = 1 << 30;
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! The lock of a volume: one holder, also while its file goes and where there is no room for one.
+//! The lock of a volume: it has one holder, even if its file is removed or cannot be created.
 
 pub mod orphan;
 
@@ -79,7 +79,7 @@ fn hint(_: &Points) {
     guard.retire().unwrap();
 }
 
-/// The file is unlinked again and again while others wait for it.
+/// The file is unlinked again and again while other threads wait for it.
 fn retired(points: &Points) {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 100;
@@ -106,7 +106,7 @@ fn retired(points: &Points) {
     lock::volume(&volume, SHORT).unwrap().retire().unwrap();
 }
 
-/// The directory of locks with room for so many inodes, its own among them.
+/// Limits the directory of locks to so many inodes, its own among them.
 fn make_room(inodes: u32, flags: MsFlags) -> nix::Result<()> {
     let options = format!("nr_inodes={inodes}");
     let none = Some("none");
@@ -120,7 +120,7 @@ fn make_room(inodes: u32, flags: MsFlags) -> nix::Result<()> {
 }
 
 fn without_room(points: &Points) {
-    // Its own mounts are those of a thread and of the threads it starts.
+    // A mount namespace belongs to a thread and to the threads that it starts.
     let elsewhere = || {
         leave_mounts().unwrap();
         fs::create_dir_all("/run/flexvol/lock").unwrap();
@@ -140,7 +140,7 @@ fn one_without_a_file() {
     assert_eq!(guard.hint(), None);
     guard.set_hint(7);
     assert_eq!(kind(lock::to_unmount(&volume, SHORT)), ErrorKind::Busy);
-    // There is room for a file now, and still nobody can make one.
+    // There is a free inode now, but nobody can create the file while the lock is held without one.
     make_room(9, MsFlags::MS_REMOUNT).unwrap();
     for take in [lock::volume, lock::to_unmount] {
         assert_eq!(kind(take(&volume, SHORT)), ErrorKind::Busy);
@@ -148,14 +148,14 @@ fn one_without_a_file() {
     assert!(!file_of(&volume).exists());
     drop(guard);
     let guard = lock::volume(&volume, SHORT).unwrap();
-    // Where there is a file it is the lock, also when there is no more room.
+    // An existing file is the lock, even without free inodes.
     make_room(2, MsFlags::MS_REMOUNT).unwrap();
     assert_eq!(kind(lock::to_unmount(&volume, SHORT)), ErrorKind::Busy);
     drop(guard);
     lock::to_unmount(&volume, SHORT).unwrap().retire().unwrap();
 }
 
-/// The file goes and comes, and so does the room for it.
+/// Lock file and free inodes appear and disappear.
 fn many_with_and_without(points: &Points) {
     const THREADS: u64 = 6;
     const ROUNDS: u64 = 100;
@@ -197,7 +197,7 @@ fn many_with_and_without(points: &Points) {
             if left.load(Ordering::SeqCst) == 0 {
                 break;
             }
-            // Not below what there is.
+            // Fails if more inodes are in use.
             let _ = make_room(inodes, MsFlags::MS_REMOUNT);
             thread::sleep(Duration::from_millis(1));
         }

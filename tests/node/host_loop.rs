@@ -1,4 +1,4 @@
-//! Loop devices: each is found again, is its image's alone, and follows it.
+//! Loop devices: each is found again, is used by its image only, and follows its size.
 
 pub mod beside;
 
@@ -34,7 +34,7 @@ tests! {
     "a device follows its image when that grows and not when it shrinks", &[Need::Root] => follows;
 }
 
-/// A pool in memory; every image is thin and 16 MiB.
+/// A pool in memory. Every image is thin and 16 MiB.
 struct Fixture {
     bench: Bench,
     pool: Pool,
@@ -72,7 +72,7 @@ fn inode_under(number: DeviceNumber) -> Option<Inode> {
     backing.map(|backing| backing.inode)
 }
 
-/// The kernel detaches after the last close, not within it, and udev may look at a device too.
+/// Waits until the device is detached: the kernel does that after the last close, and udev may open devices too.
 fn eventually_detached(number: DeviceNumber, image: &Image) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while inode_under(number) == Some(image.inode()) {
@@ -175,7 +175,7 @@ fn wrong_hints(points: &Points) {
     );
 }
 
-/// Whether the kernel's answer about other openers is believed too much or too little.
+/// The driver must not rely too much or too little on the kernel's hint about other openers.
 fn found_without_hint(points: &Points) {
     let fixture = Fixture::new();
     let (volume, image) = fixture.volume();
@@ -187,7 +187,7 @@ fn found_without_hint(points: &Points) {
         assert!(loop_device::find(&image, None).unwrap().is_none());
         points.add(1);
     }
-    // Attached: seen by the image that attached it, by another one, and when both are closed.
+    // Attached: found through the image that attached it, through another descriptor, and after both are closed.
     let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     let found = loop_device::find(&image, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
@@ -203,7 +203,7 @@ fn found_without_hint(points: &Points) {
     assert_eq!(found.number(), device.number());
 }
 
-/// As a container has it whose mount is the image alone: the kernel tells that name of it.
+/// In a container whose mount is the image itself, the kernel reports that mount point as the image's name.
 fn found_under_another_name(_: &Points) {
     let fixture = Fixture::new();
     let (volume, image) = fixture.volume();
@@ -224,7 +224,7 @@ fn found_under_another_name(_: &Points) {
     run("umount", [], &other);
 }
 
-/// An open that meets the lease makes the kernel signal its holder, whom SIGIO would kill.
+/// When an open breaks the lease, the kernel sends its holder SIGIO, which kills by default.
 fn lease_is_broken(points: &Points) {
     const ROUNDS: u64 = 500;
     let fixture = Fixture::new();
@@ -313,7 +313,7 @@ fn follows(_: &Points) {
     let again = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(again.number(), device.number());
     assert_eq!(device.size().unwrap(), grown);
-    // A few bytes more are no sector.
+    // Less than a sector more is not visible.
     image.file().set_len(grown.0 + 511).unwrap();
     loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);

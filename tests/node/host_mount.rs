@@ -1,4 +1,4 @@
-//! Mounts, with real file systems: how, where and of what.
+//! Mounts of real file systems.
 
 pub mod unmount;
 
@@ -78,7 +78,7 @@ fn both_ways(points: &Points) {
         let device = bench.formatted(filesystem, 300);
         let writable = bench.directory(format!("{filesystem}-rw"));
         let read_only = bench.directory(format!("{filesystem}-ro"));
-        // Whichever comes first, the other is possible and neither changes the other.
+        // Both orders are possible, and neither mount changes the other.
         let mut order = [(&writable, false), (&read_only, true)];
         for _ in 0..2 {
             for (directory, read_only) in order {
@@ -110,7 +110,7 @@ fn both_ways(points: &Points) {
     }
 }
 
-/// Makes a mount writable and read-only again, also while a file is open through another.
+/// Remounts it writable and read-only, also while a file is open through the other mount.
 fn turn(read_only: &Path, writable: &Path) {
     let target = Target::open(read_only).unwrap().unwrap();
     let open = File::options()
@@ -166,7 +166,7 @@ fn targets(points: &Points) {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{path:?}");
         points.add(1);
     }
-    // A link among the parents is the caller's choice.
+    // A symbolic link in a parent directory is the caller's choice.
     assert!(Target::open(&bench.path("link/below")).unwrap().is_none());
     assert!(Target::open(&bench.path("none/below")).unwrap().is_none());
     assert!(!unmount(&bench.path("none/below")));
@@ -224,7 +224,7 @@ fn policies(points: &Points) {
             for read_only in [false, true] {
                 let image = bench.image(32);
                 make(&attach(&image), filesystem, false);
-                // Whose mounts give nothing back.
+                // The mount must not discard blocks.
                 let device = attach_as(&image, Allocation::Full);
                 run("tune2fs", asked.map(OsStr::new), device.path());
                 let directory = bench.directory(format!("{number}-{filesystem}-{read_only}"));

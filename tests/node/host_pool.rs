@@ -1,4 +1,4 @@
-//! Pools: making them, who may change them, and the names in them.
+//! Pools: their creation, their permissions, and the names in them.
 
 pub mod images;
 pub mod space;
@@ -41,7 +41,7 @@ fn bytes(mebibytes: u64) -> Bytes {
     Bytes(mebibytes * MIB)
 }
 
-/// A pool in memory.
+/// Makes a pool in memory.
 fn small() -> (Bench, Pool) {
     let bench = Bench::new();
     let path = bench.directory("tested");
@@ -50,7 +50,7 @@ fn small() -> (Bench, Pool) {
     (bench, pool)
 }
 
-/// A pool on a file system of its own.
+/// Makes a pool on a file system of its own.
 fn on_disk(filesystem: Filesystem, mebibytes: u64) -> (Bench, Pool) {
     let bench = Bench::new();
     let device = bench.formatted(filesystem, mebibytes);
@@ -86,7 +86,7 @@ fn made(_: &Points) {
     );
     assert!(error.report().contains(path.to_str().unwrap()));
 
-    // Cut after the first step.
+    // Interrupted after the first step.
     fs::create_dir(path.join("volumes")).unwrap();
     let (id, created) = Pool::init(&path).unwrap();
     assert!(created);
@@ -120,7 +120,7 @@ fn made(_: &Points) {
         }
     }
 
-    // At once: one makes it, all get the same.
+    // Concurrently: one thread makes it, and all get the same pool.
     let path = bench.directory("contended");
     let made: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..16)

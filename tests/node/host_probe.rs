@@ -1,4 +1,4 @@
-//! Probing of real devices: what is fresh, what is dirty, what cannot be read.
+//! Probes of real devices: blank, not blank, and unreadable.
 
 use crate::bench::{Bench, attach, bare, make, mount, resize, run};
 use flexvol_host::{
@@ -32,7 +32,7 @@ fn writable(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// Behind the end of an image that was cut some kernels answer zeros, so its length is asked.
+/// Some kernels return zeros behind the end of a truncated image, so the probe checks its length.
 fn unreadable(points: &Points) {
     let bench = Bench::new();
     for left in [0, 4096, 1 << 20, (8 << 20) - 4096, (8 << 20) - 1] {
@@ -127,7 +127,7 @@ fn caches(points: &Points) {
                 false => probe::thorough(&bare(device)),
             };
             assert_eq!(probe(&device), Content::Blank);
-            // The device's cache holds zeros when the image is written behind it.
+            // The device's cache has zeros when the image is written behind it.
             assert_eq!(read_through_cache(&device, at), 0);
             writable(&path).write_all_at(b"x", at).unwrap();
             assert_eq!(
@@ -141,7 +141,7 @@ fn caches(points: &Points) {
                 "behind, {at}"
             );
 
-            // The image holds nothing yet when the device's cache was written.
+            // The device's cache is dirty, and the image has no data yet.
             let path = bench.image(8);
             let device = attach(&path);
             let writer = device.writer().unwrap();
@@ -154,7 +154,7 @@ fn caches(points: &Points) {
             points.add(2);
         }
     }
-    // The probe leaves the descriptor as it was: unaligned reads still work.
+    // The probe restores the descriptor's flags: unaligned reads still work.
     let device = attach(&bench.image(8));
     assert_eq!(probe::quick(&device), Content::Blank);
     assert_eq!(read_through_cache(&device, 1), 0);
@@ -176,7 +176,7 @@ fn named(points: &Points) {
     let path = bench.image(320);
     let device = attach(&path);
     make(&device, Filesystem::Xfs, false);
-    // `sb_inprogress`, as a cut mkfs.xfs leaves it.
+    // `sb_inprogress`, as an interrupted mkfs.xfs leaves it.
     writable(&path).write_all_at(&[1], 126).unwrap();
     let half_made = Content::Foreign("half-made xfs");
     assert_eq!(probe::quick(&device), half_made);
@@ -200,7 +200,7 @@ fn tenants(_: &Points) {
     let path = bench.image(320);
     let device = attach(&path);
     make(&device, Filesystem::Xfs, false);
-    // Any block of the file system may hold a tenant's bytes.
+    // Any block of the file system may contain bytes of a tenant.
     let image = writable(&path);
     image.write_all_at(b"CD001", 0x8001).unwrap();
     image.write_all_at(b"_BHRfS_M", 0x10040).unwrap();

@@ -1,5 +1,5 @@
-//! Arguments that nobody in his right mind sends, to the executable as it stands: each gets one
-//! line, quickly, and what is outside of the sandbox cannot be written to meanwhile.
+//! Absurd arguments for the executable: each call must answer with one line, quickly. Meanwhile everything
+//! outside the sandbox is write-protected.
 
 use crate::{node::UID, sandbox};
 use flexvol_testing::{
@@ -27,15 +27,15 @@ tests! {
 
 const EXECUTIONS: usize = 100_000;
 const SIZE: u64 = 300 << 20;
-/// Of half of the calls; the others may make a file system or wait for a lock.
+/// Limit for the median call. The others may make a file system or wait for a lock.
 const SOON: Duration = Duration::from_millis(200);
 const NEVER: Duration = Duration::from_secs(60);
 
-/// The secret of every `mount`, as the pod has it and as it is sent.
+/// The secret of every `mount`: its value in the pod and as kubelet sends it.
 const SECRET: (&str, &str) = ("canary-7f3a", "Y2FuYXJ5LTdmM2E=");
 const SECRET_KEY: &str = "kubernetes.io/secret/";
 
-/// What is put where something else stood.
+/// Replacements for parts of the arguments.
 const WORDS: [&[u8]; 40] = [
     b"",
     b"/",
@@ -79,7 +79,7 @@ const WORDS: [&[u8]; 40] = [
     b"%s%n",
 ];
 
-/// Words that are no callouts and no verbs.
+/// Words that are neither callouts nor verbs.
 const UNKNOWN: [&str; 5] = ["waitfordetach", "Mount", "", "mount ", "initx"];
 
 fn hostile(points: &Points) {
@@ -90,7 +90,7 @@ fn hostile(points: &Points) {
     pod.mount("rw").success();
     pod.unmount().success();
     let templates = templates(&volume, &pod);
-    // A thread has a mount namespace of its own if it wants one, and so have its children.
+    // The thread has a mount namespace of its own, which its children share.
     let calls = thread::scope(|scope| {
         let thread = scope.spawn(|| {
             write_protect_all_but(&sandbox);
@@ -103,7 +103,7 @@ fn hostile(points: &Points) {
     points.add(u64::try_from(calls).unwrap());
 }
 
-/// The calls of kubelet and the provisioner, each once.
+/// One call each of those that kubelet and the provisioner make.
 fn templates(volume: &PersistentVolume, pod: &Pod<'_>) -> Vec<Vec<OsString>> {
     let (dir, json) = (pod.dir().to_str().unwrap().to_owned(), volume.json("rw"));
     let key = format!("{SECRET_KEY}key");
@@ -137,8 +137,8 @@ fn templates(volume: &PersistentVolume, pod: &Pod<'_>) -> Vec<Vec<OsString>> {
     calls.into_iter().map(owned).collect()
 }
 
-/// Nothing below this thread can write to a file system but the sandbox's and those in memory that
-/// the test executable has for itself.
+/// Makes all file systems read-only for this thread and its children, except the sandbox's and the test
+/// executable's own tmpfs.
 fn write_protect_all_but(sandbox: &Sandbox) {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     for mounted in below(Path::new("/")) {
@@ -154,7 +154,7 @@ fn write_protect_all_but(sandbox: &Sandbox) {
             flags,
             None::<&str>,
         ) {
-            // Another mount lies over it.
+            // Another mount covers it.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(error) => panic!("write-protect {}: {error}", mounted.point.display()),
         }
@@ -223,7 +223,7 @@ fn twist(argv: &mut Vec<OsString>, random: &mut Random) {
     }
 }
 
-/// Puts a word into a text, in the place of at most `most` bytes.
+/// Replaces at most `most` bytes of a text by a word.
 fn splice(text: &OsStr, random: &mut Random, most: usize) -> OsString {
     let bytes = text.as_bytes();
     let from = random.below(bytes.len() + 1);
@@ -254,7 +254,7 @@ fn check(call: &Call, argv: &[OsString]) -> Outcome {
         );
         assert!(!call.text("errorClass").is_empty(), "{call}");
     }
-    // Where the key was not twisted, the value is a secret wherever else it stands.
+    // If the key is intact, its value is a secret, wherever else the value occurs.
     if has(&format!("{SECRET_KEY}key\":\"{}\"", SECRET.1)) {
         assert!(!contains(&call.output, SECRET.0), "{call}");
         assert!(!contains(&call.output, SECRET.1), "{call}");

@@ -1,4 +1,4 @@
-//! Volumes that were deleted and are kept for those who take that back.
+//! Deleted volumes that are kept, so that they can be undeleted.
 
 pub mod lost;
 pub mod refused;
@@ -37,14 +37,14 @@ tests! {
 
 const MARK: &str = "trusted.flexvol";
 const SIZE: u64 = 320 << 20;
-/// The one that a copy would have.
+/// The handle of a copy.
 const HANDLE: &str = "00000000000000000000000000000001";
 const DAY: &str = "keep_deleted = \"1d\"\n";
 const SECONDS: &str = "keep_deleted = \"3s\"\n";
-/// And the time is over.
+/// Long enough for `SECONDS` to expire.
 const TIME: Duration = Duration::from_millis(4500);
 
-/// The states of all volumes, those with a name first and in order.
+/// The states of all volumes: those with a name first, in order.
 fn states(driver: &Driver) -> Vec<String> {
     let list = said_json(driver, &["list", "-o", "json"]);
     let volumes = list["volumes"].as_array().unwrap();
@@ -52,7 +52,7 @@ fn states(driver: &Driver) -> Vec<String> {
     volumes.iter().map(state).collect()
 }
 
-/// The volumes that `gc` removes: the node may have locks of others to remove, too.
+/// Runs `gc` and returns the removed volumes, without locks of earlier volumes of the node.
 fn removed(driver: &Driver, arguments: &[&str]) -> String {
     let all = said(driver, arguments);
     let volumes = all.split_inclusive('\n');
@@ -72,7 +72,7 @@ fn kept(backend: Backend, points: &Points) {
     assert!(busy.contains("still mounted"), "{busy}");
     pod.unmount().success();
 
-    // Twice: the caller may not have heard the first answer.
+    // Twice, because the caller may have missed the first reply.
     for _ in 0..2 {
         node.delete(&volume).success();
         assert_eq!(states(driver), ["deleted"]);
@@ -84,7 +84,7 @@ fn kept(backend: Backend, points: &Points) {
     assert_eq!(removed(driver, &["gc"]), "");
     points.add(4);
 
-    // Its name is free, and taken back it needs the name.
+    // Its name is free for others, and undeleting needs the name.
     let other = node.volume("pv");
     assert_ne!(other.handle(), volume.handle());
     let told = complaint(driver, &["undelete", volume.handle()]);
@@ -106,7 +106,7 @@ fn kept(backend: Backend, points: &Points) {
     node.delete(&volume).success();
     points.add(2);
 
-    // What was promised when it was deleted holds, whatever is said since, and whoever deletes it again.
+    // The period promised at deletion holds, whatever the configuration says later, and if it is deleted again.
     thread::sleep(TIME);
     node.install("");
     node.delete(&volume).success();
@@ -120,7 +120,7 @@ fn kept(backend: Backend, points: &Points) {
     let begun = Instant::now();
     node.delete(&volume).success();
     let early = removed(driver, &["gc", "--dry-run"]);
-    // Times are kept in whole seconds, and a slow machine may take that long for two calls.
+    // Times are in whole seconds, and a slow machine may need that long for two calls.
     assert!(
         early.is_empty() || begun.elapsed() >= Duration::from_secs(2),
         "{early}"
@@ -159,7 +159,7 @@ fn not_early(points: &Points) {
         points.add(1);
     };
 
-    // It was 1970 when it was deleted, as far as the node knew.
+    // The node's clock was at 1970 when the volume was deleted.
     let image = volume.image(&sandbox);
     let mut mark = [0; 1024];
     let length = rustix::fs::getxattr(&image, MARK, &mut mark).unwrap();
@@ -168,7 +168,7 @@ fn not_early(points: &Points) {
         .split(':')
         .map(|field| match field.split_once('=') {
             Some(("deleted", _)) => "deleted=120".to_owned(),
-            // The node was started a moment ago, and its clock was set.
+            // The node booted a moment ago, and its clock was then set.
             Some(("kept", _)) => "kept=0/120/00000000-0000-0000-0000-000000000000/7".to_owned(),
             _ => field.to_owned(),
         })
@@ -187,7 +187,7 @@ fn not_early(points: &Points) {
     fs::write(&configuration, text.join("\n")).unwrap();
     expect_kept(&driver, "its configuration says something else");
 
-    // The defaults are a pool at another place, which is this one in there.
+    // The default pool is elsewhere; in this mount namespace it is this one.
     let by_default = |arguments: &[&str]| lost::by_default(&driver, &sandbox.pool(), arguments);
     for left in [Some(""), Some(" \n# Keep what was deleted for"), None] {
         match left {
@@ -203,7 +203,7 @@ fn not_early(points: &Points) {
     }
 }
 
-/// Made and formatted.
+/// Provisions and formats a volume.
 fn used(sandbox: &Sandbox, driver: &Driver, namespace: &str, mebibytes: u64) -> PersistentVolume {
     let asked = serde_json::json!({
         "kubernetes.io/pvOrVolumeName": format!("pv-{namespace}"),
@@ -219,7 +219,7 @@ fn used(sandbox: &Sandbox, driver: &Driver, namespace: &str, mebibytes: u64) -> 
     volume
 }
 
-/// And deleted.
+/// Provisions, formats and deletes a volume.
 fn thrown_away(
     sandbox: &Sandbox,
     driver: &Driver,
@@ -231,7 +231,7 @@ fn thrown_away(
     volume
 }
 
-/// A driver that keeps so much of what is deleted.
+/// Installs a driver with this limit for kept volumes.
 fn keeping(sandbox: &Sandbox, most: &str) -> Driver {
     let settings = format!("reserve = \"0%\"\nnamespaces = \"any\"\nkeep_deleted = \"7d\"\n{most}");
     sandbox.install("example.com/loop", false, &settings)
@@ -242,12 +242,12 @@ fn taken_back_meanwhile(points: &Points) {
     let driver = keeping(&sandbox, "keep_at_most = \"1Gi\"\n");
     let [first, second] = [300, 301].map(|mebibytes| {
         let volume = thrown_away(&sandbox, &driver, "ours", mebibytes);
-        // Times are kept in whole seconds.
+        // Times are in whole seconds.
         thread::sleep(Duration::from_millis(1100));
         volume
     });
     let third = used(&sandbox, &driver, "ours", 500);
-    // With this one the first is more than is kept; its lock is taken late.
+    // With this one the limit is exceeded and the first must go, but its lock is taken late.
     let lock = format!("/run/flexvol/lock/{}", first.id());
     let late = format!("inject=flock:delay_enter={}", 3_000_000 * patience());
     let log = sandbox.path("delete.log");
@@ -282,11 +282,11 @@ fn at_most(points: &Points) {
     let is_kept = |volume: &PersistentVolume| volume.image(&sandbox).exists();
     let driver = install("keep_at_most = \"1Gi\"\n");
     let theirs = thrown_away(&sandbox, &driver, "theirs", 100);
-    // As much as one claim of quota allows, again and again.
+    // As much as a quota for one claim allows, again and again.
     let mut ours = Vec::new();
     for _ in 0..6 {
         ours.push(thrown_away(&sandbox, &driver, "ours", 300));
-        // Times are kept in whole seconds.
+        // Times are in whole seconds.
         thread::sleep(Duration::from_millis(1100));
     }
     let kept: Vec<bool> = ours.iter().map(is_kept).collect();
@@ -294,14 +294,14 @@ fn at_most(points: &Points) {
     assert!(is_kept(&theirs));
     points.add(1);
 
-    // One that has more than that by itself is not kept, and costs nothing.
+    // A volume larger than the limit is not kept, and evicts no others.
     let large = thrown_away(&sandbox, &driver, "theirs", 1100);
     assert!(!is_kept(&large));
     let kept: Vec<bool> = ours.iter().map(is_kept).collect();
     assert_eq!(kept, [false, false, false, true, true, true]);
     points.add(1);
 
-    // A copy has the mark of what is kept, and is nothing that was deleted.
+    // A copy has the mark of a kept volume, but was not deleted itself.
     let copy = sandbox.pool().join("volumes").join(volume_id(HANDLE));
     let image = ours[5].image(&sandbox);
     let copied = Command::new("cp")
@@ -314,14 +314,14 @@ fn at_most(points: &Points) {
     fs::remove_file(&copy).unwrap();
     points.add(1);
 
-    // Who wants their room does not get it, and what is kept is taken back.
+    // Kept volumes are not evicted for new ones, and can be undeleted.
     let wanted = request("more", capacity(&driver) + (200 << 20));
     driver.call(&["provision", &wanted]).failure();
     assert!(ours[3..].iter().all(is_kept) && is_kept(&theirs));
     said(&driver, &["undelete", ours[3].handle()]);
     points.add(1);
 
-    // Where less is kept from now on `gc` says so first.
+    // With a lower limit, `gc --dry-run` reports what `gc` removes.
     let driver = install("keep_at_most = \"12%\"\n");
     let would = removed(&driver, &["gc", "--dry-run"]);
     let line = format!(
@@ -336,7 +336,7 @@ fn at_most(points: &Points) {
     assert!(is_kept(&ours[3]), "it is a volume again");
     points.add(1);
 
-    // Nobody who does not say it ends what was promised.
+    // Without the setting, volumes that were promised to be kept stay.
     let driver = install("");
     assert_eq!(removed(&driver, &["gc"]), "");
     let more = thrown_away(&sandbox, &driver, "late", 600);

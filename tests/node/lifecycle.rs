@@ -1,4 +1,4 @@
-//! The life of a volume as kubelet leads it, on every backend.
+//! The life of a volume with kubelet's callouts, on every backend.
 
 pub mod attached;
 pub mod images;
@@ -32,7 +32,7 @@ stories! {
         [loop xfs ext4 btrfs hello_block hello_directory lvm] => names;
 }
 
-/// What a driver answers `init`, of its six capabilities those that it has.
+/// The capabilities that a driver reports in `init`, out of six.
 fn capabilities(driver: &Driver) -> Vec<String> {
     let init = driver.call(&["init"]).success().object().unwrap();
     let told: BTreeMap<String, bool> =
@@ -53,7 +53,7 @@ fn capabilities(driver: &Driver) -> Vec<String> {
 }
 
 impl Node {
-    /// What a growth to this size measures: a plain directory may take all of its file system.
+    /// The size that a growth measures. A plain directory has the whole file system.
     pub fn growth(&self, to: u64) -> u64 {
         match self.backend {
             Backend::HelloDirectory => size_of_filesystem(&self.sandbox.disk()) / MIB * MIB,
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The storage of each volume, where each has some of its own.
+    /// Checks the size of each volume's storage, where each has some of its own.
     fn expect_sizes(&self, expected: u64, volumes: usize) {
         if self.backend != Backend::HelloDirectory {
             let sizes = self.sizes();
@@ -70,18 +70,18 @@ impl Node {
         }
     }
 
-    /// What `df` shows of a volume that has grown from its first size, where it showed so much before.
+    /// Checks what `df` shows of a volume that grew from its first size, when it showed `before`.
     pub fn expect_room(&self, dir: &Path, before: u64) {
         let (size, grown, shown) = (self.size(), self.grown(), size_of_filesystem(dir));
         match self.backend {
-            // Statfs of Btrfs knows no quota groups.
+            // Btrfs ignores quota groups in statfs.
             Backend::Dir("btrfs") | Backend::HelloDirectory => assert_eq!(shown, before),
             Backend::Dir(_) => assert_eq!((before, shown), (size, grown)),
             _ => assert!(shown >= before + (grown - size) * 5 / 6, "{shown}"),
         }
     }
 
-    /// The programs of its file system find nothing wrong.
+    /// Checks the volume's file system with its own tools.
     pub fn expect_sound(&self, volume: &PersistentVolume) {
         let check: &[&str] = match volume.filesystem {
             "" => return,
@@ -127,7 +127,7 @@ fn life(backend: Backend, points: &Points) {
         write(pod.dir(), "file", 8).unwrap();
         let shown = size_of_filesystem(pod.dir());
 
-        // Nothing is there that could grow a file system by itself: the driver asks the kernel.
+        // Without tools that could grow a file system: the driver uses the kernel.
         let hidden = Hidden::tools(GROWERS);
         let (size, grown) = (node.size(), node.grown());
         let call = node.expand(&volume, grown);
@@ -147,7 +147,7 @@ fn life(backend: Backend, points: &Points) {
                 "{filesystem}"
             );
         }
-        // The same again, and less, change nothing.
+        // The same size and a smaller one change nothing.
         for to in [grown, size] {
             let again = node.expand(&volume, to).success();
             assert_eq!(measured(&again), node.growth(grown), "{filesystem}");
@@ -175,7 +175,7 @@ fn life(backend: Backend, points: &Points) {
     }
 }
 
-/// The mount at a pod's directory, which honours no devices.
+/// The mount at a pod's directory, which must ignore device files.
 fn mount_at(dir: &Path) -> mountinfo::Mount {
     let target = Target::open(dir).unwrap().unwrap();
     let mount = target.mount().unwrap().unwrap();
@@ -215,7 +215,7 @@ fn shared(backend: Backend, points: &Points) {
                 assert_eq!(text.unwrap(), modes.concat());
             }
         }
-        // The mode of a use may change, and repeating a callout changes nothing.
+        // The access mode may change, and repeating a callout changes nothing.
         if first != second {
             for mode in ["rw", "ro", "ro"] {
                 pods[1].mount(mode).success();
@@ -244,7 +244,7 @@ fn shared(backend: Backend, points: &Points) {
     pods[1].mount("rw").success();
     let shown = size_of_filesystem(pods[0].dir());
     let grown = node.grow(&pods[1], node.grown());
-    // Not an ext4 that another pod has, where the kernel asks for more than the driver may.
+    // Not an ext4 that another pod uses, which the kernel grows only with CAP_SYS_RESOURCE.
     if volume.filesystem != "ext4" || has_sys_resource() {
         assert_eq!(measured(&grown.success()), node.growth(node.grown()));
         node.expect_room(pods[0].dir(), shown);
@@ -271,14 +271,14 @@ fn deleted(backend: Backend, points: &Points) {
         points.add(1);
     }
     if backend.is_lvm() {
-        // Open, and not exclusively: only LVM sees that.
+        // Open, but not exclusively: only LVM detects this.
         let device = File::open(node.blocks(&volume)).unwrap();
         let refused = node.delete(&volume).failure();
         assert!(refused.contains("has it open"), "{refused}");
         drop(device);
         points.add(1);
     }
-    // It is a volume still.
+    // It is still a volume.
     pods[0].mount("rw").success();
     assert_eq!(fs::read(pods[0].dir().join("file")).unwrap(), content);
     pods[0].unmount().success();
@@ -319,7 +319,7 @@ fn names(backend: Backend, points: &Points) {
     }
     node.expect_sizes(node.size(), count);
     node.expect_own_projects(&volumes);
-    // A reboot takes promised names away, and not those of volumes.
+    // A reboot clears promised names, but not the names of volumes.
     if backend.is_lvm() {
         lvm::forget_promises();
     }
@@ -327,7 +327,7 @@ fn names(backend: Backend, points: &Points) {
     assert_eq!(again.handle(), handles[&again.name]);
     node.expect_sizes(node.size(), count);
     if backend != Backend::HelloDirectory {
-        // Another size is no other volume, and more than there is leaves nothing.
+        // Another size does not make another volume, and a request for too much leaves nothing.
         let larger = node
             .driver
             .call(&["provision", &request("a", node.grown())])

@@ -1,4 +1,4 @@
-//! Volumes that are logical volumes, on disks that may be overwritten: those of the virtual machine.
+//! Logical volumes, on the disks of the virtual machine, which may be overwritten.
 
 mod administrators;
 mod copies;
@@ -65,25 +65,25 @@ pub fn tests() -> Vec<&'static [Test]> {
     ]
 }
 
-/// A thin pool `tp0` in the group.
+/// Makes a thin pool `tp0` in the group.
 pub fn thin_pool(size: &str) {
     make_thin_pool(&["-L", size, "-n", "tp0", GROUP]);
 }
 
-/// A thin pool of whatever size, name and place `lvcreate` is told.
+/// Makes a thin pool with these arguments of `lvcreate`.
 pub fn make_thin_pool(words: &[&str]) {
     lvm(&[&["lvcreate", "-qq", "-y", "--type", "thin-pool"][..], words].concat());
 }
 
-/// How many sectors a disk has but for its first MiB, and the table of a device over them: were it over all, LVM would
-/// see the same label on both.
+/// Sectors of a disk without its first MiB, and the table of a linear device on them. With the first MiB, LVM would
+/// find the same label on both.
 pub fn linear_over(disk: &str) -> (u64, String) {
     let sectors = run("blockdev", &["--getsz", disk]);
     let sectors = sectors.trim().parse::<u64>().unwrap() - 2048;
     (sectors, format!("0 {sectors} linear {disk} 2048"))
 }
 
-/// A pod has the volume for a while, and finds what is in its file.
+/// Mounts the volume for a pod, checks the content of its file, and unmounts it.
 #[track_caller]
 pub fn mounts(pod: &Pod<'_>, content: &[u8]) {
     pod.mount("rw").success();
@@ -91,28 +91,28 @@ pub fn mounts(pod: &Pod<'_>, content: &[u8]) {
     pod.unmount().success();
 }
 
-/// What waits so many seconds waits for ever, however slow the machine is.
+/// Timeout in seconds after which a call counts as hanging, however slow the machine is.
 pub const HANGS: &str = "600";
 
-/// A callout that hangs fails the test, and not the whole machine.
+/// Runs a callout with that timeout, so that a hanging one fails the test and not the whole machine.
 #[track_caller]
 pub fn in_time<S: AsRef<OsStr>>(node: &Node, arguments: &[S]) -> Call {
     let through = ["/usr/bin/timeout", "-s", "KILL", HANGS];
     node.driver.call_through(&through, arguments).success()
 }
 
-/// That a call was refused because one of the group's two disks is away.
+/// Checks that a call was refused because one of the group's two disks is missing.
 #[track_caller]
 pub fn misses_a_disk(refused: &Call) {
     let why = refused.failure();
     assert!(why.contains("1 of 2 disks"), "{why}");
 }
 
-/// The least that every file system can be made on and grown from.
+/// The smallest size on which every file system can be made and grown.
 pub const SIZE: u64 = 320 * MIB;
 pub const GROWN: u64 = 480 * MIB;
 
-/// Programs that could grow a file system, or shrink one.
+/// Programs that could grow or shrink a file system.
 pub const GROWERS: &[&str] = &[
     "resize2fs",
     "e2fsck",
@@ -127,12 +127,12 @@ pub const GROWERS: &[&str] = &[
 pub const GROUP: &str = "vg0";
 
 impl Node {
-    /// Volumes are linear.
+    /// A node with linear volumes.
     pub fn linear() -> Node {
         Node::new(Backend::Lvm)
     }
 
-    /// Volumes are thin, in a pool of this size.
+    /// A node with thin volumes in a pool of this size.
     pub fn thin(pool: u64) -> Node {
         group(GROUP, &disks()[..2]);
         thin_pool(&format!("{pool}b"));
@@ -149,7 +149,7 @@ pub fn group(name: &str, disks: &[PathBuf]) {
     lvm(&words);
 }
 
-/// Runs the driver's executable as a person does, and returns what it printed.
+/// Runs a verb of the driver's executable, and returns its output.
 #[track_caller]
 pub fn flexvol(arguments: &[&str]) -> String {
     let path = crate::executable();
@@ -176,7 +176,7 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// A disk of the virtual machine that was taken away.
+/// A disk that was detached from the virtual machine.
 pub struct Detached(Vec<u8>);
 
 const DISK_DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
@@ -191,24 +191,24 @@ pub fn detach(disk: &Path) -> Detached {
 }
 
 impl Detached {
-    /// Gives it back, under another number where the old one is still open.
+    /// Attaches it, under another number if the old one is still open.
     pub fn attach(&self) {
         fs::write(format!("{DISK_DRIVER}/bind"), &self.0).unwrap();
     }
 }
 
-/// What LVM calls a volume.
+/// LVM's name of a volume.
 pub fn path(volume: &PersistentVolume) -> String {
     format!("{GROUP}/flexvol-{}", volume.id())
 }
 
-/// What `lvs` says of a volume.
+/// A field of `lvs` for a volume.
 #[track_caller]
 pub fn told(volume: &PersistentVolume, field: &str) -> String {
     reported("lvs", field, &path(volume))
 }
 
-/// What a report of LVM's says of a volume, a group or a disk, with sizes in bytes.
+/// Fields of an LVM report for a volume, a group or a disk, with sizes in bytes.
 #[track_caller]
 pub fn reported(verb: &str, fields: &str, what: &str) -> String {
     let form = ["-qq", "--noheadings", "--nosuffix", "--units", "b", "-o"];
@@ -217,7 +217,7 @@ pub fn reported(verb: &str, fields: &str, what: &str) -> String {
         .to_owned()
 }
 
-/// The size of every volume, by its id.
+/// The sizes of all volumes, by id.
 pub fn sizes() -> BTreeMap<String, u64> {
     let listed = reported("lvs", "lv_name,lv_size", GROUP);
     let volumes = listed.lines().filter_map(|line| {
@@ -227,7 +227,7 @@ pub fn sizes() -> BTreeMap<String, u64> {
     volumes.collect()
 }
 
-/// Everything there is of LVM: volumes without their random names, devices, names that were promised.
+/// Everything in LVM: volumes without their random names, devices, and promised names.
 pub fn inventory() -> Vec<String> {
     let volumes = lvm(&[
         "lvs",
@@ -261,12 +261,12 @@ pub fn inventory() -> Vec<String> {
     lines
 }
 
-/// A reboot takes the names that were promised away, and not those of volumes.
+/// Clears promised names as a reboot does. The names of volumes stay.
 pub fn forget_promises() {
     fs::remove_dir_all("/run/flexvol/names").unwrap();
 }
 
-/// The devices of volumes, in sysfs.
+/// The device-mapper devices of volumes, in sysfs.
 pub fn mappings() -> Vec<PathBuf> {
     let all = fs::read_dir("/sys/block").unwrap().flatten();
     all.map(|entry| entry.path())
@@ -277,7 +277,7 @@ pub fn mappings() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What device-mapper calls the volume's device.
+/// The device-mapper name of a volume's device.
 pub fn mapping(volume: &PersistentVolume) -> String {
     format!("{GROUP}-flexvol--{}", volume.id())
 }

@@ -1,4 +1,4 @@
-//! What the driver and its crates do with real loop devices, mounts and file systems. Needs root.
+//! Tests of the driver and its crates with real loop devices, mounts and file systems. Needs root.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(
     clippy::print_stdout,
@@ -73,8 +73,8 @@ mod wrapper;
 use flexvol_testing::{PoolFilesystem, Sandbox, Test, older_kernel, run_layer};
 use std::{path::PathBuf, process::ExitCode};
 
-/// What differs by the kernel: how a file system is mounted, a loop device bound, a path of the pool opened,
-/// a process started, and a quota set.
+/// Tests whose result depends on the kernel: how a file system is mounted, a loop device attached, a path of the
+/// pool opened, a process started, and a quota set.
 const BY_KERNEL: &[&[Test]] = &[
     adopt::TESTS,
     adopt::left_alone::TESTS,
@@ -129,7 +129,7 @@ const BY_KERNEL: &[&[Test]] = &[
     anywhere::REFUSED,
 ];
 
-/// The same, told of several backends.
+/// Tests that depend on the kernel, for several backends.
 const STORIES: &[&[&[Test]]] = &[
     anywhere::STORIES,
     failing_disk::STORIES,
@@ -144,7 +144,7 @@ const STORIES: &[&[&[Test]]] = &[
     restarts::STORIES,
 ];
 
-/// The rest, which is run on the kernel that is here alone.
+/// The other tests, which run only on the current kernel.
 const OTHERS: &[&[Test]] = &[
     bad_input::node::TESTS,
     bad_input::volume::TESTS,

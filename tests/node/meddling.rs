@@ -1,4 +1,4 @@
-//! Volumes that somebody else on the node touches: an administrator, a backup, another call.
+//! Volumes that others on the node touch: an administrator, a backup, another call.
 
 use crate::{node::MIB, sandbox};
 use flexvol_testing::{
@@ -55,7 +55,7 @@ fn cut_image(_: &Points) {
             pods[0].unmount().success();
         }
         let image = volume.image(&sandbox);
-        // Not at the end of a sector.
+        // Not a multiple of a sector.
         let end = 200 * MIB + 100;
         cut(&image, end);
         for call in [
@@ -76,7 +76,7 @@ fn cut_image(_: &Points) {
     }
 }
 
-/// A loop device as an administrator makes it, until this is dropped.
+/// A loop device as an administrator makes it. Detached on drop.
 struct Attached(PathBuf);
 
 impl Attached {
@@ -95,7 +95,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // It may be gone, which is what some tests want.
+        // Some tests have detached it before.
         let _ = Command::new("losetup").arg("-d").arg(&self.0).output();
     }
 }
@@ -156,7 +156,7 @@ fn failed_disk(_: &Points) {
         ["-x", "-c", "shutdown"].map(AsRef::as_ref),
         &sandbox.disk(),
     );
-    // The first call may report that not all data was written, the second one may not.
+    // The first call may report lost writes, the second may not.
     let first = pod.unmount();
     if first.outcome() != Outcome::Success {
         assert!(
@@ -173,7 +173,7 @@ fn copied_image(_: &Points) {
     let sandbox = sandbox();
     let other = sandbox.disk().join("other");
     sandbox.make_pool(&other);
-    // The pool that is looked into first is the wrong one.
+    // The wrong pool is searched first.
     let configuration = format!(
         "backend = \"loop\"\n\
          [pools.aside]\npath = {other:?}\nreserve = \"64Mi\"\n\

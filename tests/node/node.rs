@@ -1,5 +1,5 @@
-//! A node with a driver, and what tests do with its volumes whatever they are: the next backend is a
-//! case of [`Backend`], and gets every story that is told of the others.
+//! A node with a driver, and operations on its volumes for every backend. A new backend is a case of [`Backend`], and
+//! then runs all stories.
 
 mod backend;
 
@@ -20,7 +20,7 @@ pub use backend::{Backend, vendor};
 
 pub const MIB: u64 = 1 << 20;
 
-/// The pod that most tests need.
+/// UID of the pod that most tests use.
 pub const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 pub const LOOP: &[Need] = &[
@@ -44,12 +44,12 @@ impl Node {
         Node::with(backend, "")
     }
 
-    /// `more` are keys of the pool.
+    /// A node whose pool has these additional keys.
     pub fn with(backend: Backend, more: &str) -> Self {
         Node::made(backend, false, more)
     }
 
-    /// With a driver whose volumes kubelet attaches.
+    /// A node with a driver that attaches.
     pub fn attached(backend: Backend) -> Self {
         Node::made(backend, true, "")
     }
@@ -68,7 +68,7 @@ impl Node {
         Node::on(backend, backend.sandbox(mebibytes), attach, more)
     }
 
-    /// On a sandbox of the test's own, and on a group that is there.
+    /// A node in this sandbox, and on an existing volume group.
     pub fn on(backend: Backend, sandbox: Sandbox, attach: bool, more: &str) -> Self {
         let init = ["pool", "init", "--group", lvm::GROUP, "--thin-pool", "tp0"];
         match backend {
@@ -84,17 +84,17 @@ impl Node {
         }
     }
 
-    /// Puts the driver into its place again, with other keys of its pool.
+    /// Installs the driver again, with other keys of its pool.
     pub fn install(&self, more: &str) -> Driver {
         self.install_as(self.backend.driver(), more)
     }
 
-    /// A driver beside it, on the same pool.
+    /// Installs a second driver on the same pool.
     pub fn install_as(&self, name: &str, more: &str) -> Driver {
         self.backend.install(&self.sandbox, name, false, more)
     }
 
-    /// The driver's configuration, for verbs.
+    /// The path of the driver's configuration, for verbs.
     pub fn configuration(&self) -> String {
         let executable = self.driver.executable();
         let name = executable.file_name().unwrap().display();
@@ -131,7 +131,7 @@ impl Node {
         Pod::new(&self.sandbox, &self.driver, volume, uid)
     }
 
-    /// A pod of the volume has come, written a file `file`, and gone; what is in that.
+    /// Runs a pod that writes a file `file`, and returns the ended pod and the content.
     pub fn written<'a>(&'a self, volume: &'a PersistentVolume) -> (Pod<'a>, Vec<u8>) {
         let pod = self.pod(volume);
         pod.mount("rw").success();
@@ -148,7 +148,7 @@ impl Node {
         self.grow(&self.pod(volume), to)
     }
 
-    /// The storage alone, as while nobody has it mounted.
+    /// Grows only the storage, as while the volume is not mounted.
     pub fn expand_volume(&self, volume: &PersistentVolume, to: u64) -> Call {
         let arguments = self.expand_volume_arguments(volume, self.size(), to);
         self.driver.call(&arguments)
@@ -169,7 +169,7 @@ impl Node {
         self.driver.call(&["delete", &volume.json("rw")])
     }
 
-    /// Where its blocks are read by programs: an image, or a device that is active.
+    /// The path from which programs read the volume's blocks: an image, or an active device.
     pub fn blocks(&self, volume: &PersistentVolume) -> PathBuf {
         match self.backend.is_lvm() {
             true => PathBuf::from(format!("/dev/{}", lvm::path(volume))),
@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// The size of every volume there is, by its id.
+    /// The sizes of all volumes, by id.
     pub fn sizes(&self) -> BTreeMap<String, u64> {
         match self.backend {
             Backend::Loop | Backend::SparseLoop | Backend::HelloBlock => {
@@ -188,7 +188,7 @@ impl Node {
                 };
                 images.map(|image| size(image.unwrap())).collect()
             }
-            // Only the driver reads every kind of limit.
+            // Only the driver can read every kind of limit.
             Backend::Dir(_) | Backend::HelloDirectory => {
                 let listed = said_json(&self.driver, &["list", "-o", "json"]);
                 let volumes = listed["volumes"].as_array().unwrap();
@@ -196,7 +196,7 @@ impl Node {
                     .iter()
                     .map(|volume| {
                         let id = volume["id"].as_str().unwrap().to_owned();
-                        // It has none to tell where the mark is not understood.
+                        // The driver reports no size if it does not understand the mark.
                         (id, volume["storage"].as_u64().unwrap_or_default())
                     })
                     .collect();
@@ -211,7 +211,7 @@ impl Node {
         }
     }
 
-    /// All that there is on the node.
+    /// Everything on the node that a callout could leave.
     pub fn inventory(&self) -> Inventory {
         Inventory {
             baseline: Baseline::of(&self.sandbox),
@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    /// All that there is of LVM.
+    /// Everything in LVM.
     pub fn of_lvm(&self) -> Vec<String> {
         match self.backend.is_lvm() {
             true => lvm::inventory(),
@@ -227,7 +227,7 @@ impl Node {
         }
     }
 
-    /// Nothing is left or missing.
+    /// Checks that nothing is left or missing.
     #[track_caller]
     pub fn expect(&self, before: &Inventory, when: &str) {
         before.baseline.expect(&self.sandbox, when);
@@ -235,7 +235,7 @@ impl Node {
     }
 }
 
-/// What there is on a node at one time.
+/// The state of a node at one time.
 pub struct Inventory {
     baseline: Baseline,
     lvm: Vec<String>,
@@ -248,14 +248,14 @@ impl Inventory {
         Inventory { baseline, ..self }
     }
 
-    /// Names that were promised in `/run` stay for whoever goes on with them, and go to `gc`.
+    /// Without names promised in `/run`, which stay for a repeated call and are removed by `gc`.
     pub fn without_promises(mut self) -> Self {
         self.lvm.retain(|line| !line.starts_with("promised"));
         self
     }
 }
 
-/// Writes a small file durably and returns its content, to be found again.
+/// Writes and syncs a small file, and returns its content for later comparison.
 pub fn fill(dir: &Path, name: &str) -> Vec<u8> {
     let content: Vec<u8> = (0..MIB / 4).map(|at| (at % 251) as u8).collect();
     let mut file = File::create(dir.join(name)).unwrap();
@@ -268,7 +268,7 @@ fn block() -> Vec<u8> {
     (0..1 << 20).map(|at: u32| (at % 251) as u8).collect()
 }
 
-/// Writes a large one.
+/// Writes a large file.
 pub fn write(dir: &Path, name: &str, mebibytes: usize) -> io::Result<()> {
     let mut file = File::create(dir.join(name))?;
     let block = block();
@@ -278,7 +278,7 @@ pub fn write(dir: &Path, name: &str, mebibytes: usize) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether a file that was written so is there.
+/// Checks a file that [`write()`] made.
 #[track_caller]
 pub fn expect_written(dir: &Path, name: &str, mebibytes: usize) {
     let found = fs::read(dir.join(name)).unwrap();
@@ -287,7 +287,7 @@ pub fn expect_written(dir: &Path, name: &str, mebibytes: usize) {
     assert!(found.chunks(1 << 20).all(|part| part == block), "{name}");
 }
 
-/// As after an error of the disk: of an ext4 that is mounted there.
+/// Triggers an error in a mounted ext4, as after a disk error.
 pub fn ext4_meets_error(mounted: &Path) {
     let device = fs::metadata(mounted).unwrap().dev();
     let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
@@ -296,20 +296,20 @@ pub fn ext4_meets_error(mounted: &Path) {
     fs::write(filesystem.join("trigger_fs_error"), "1").unwrap();
 }
 
-/// What `df` says that a file system can hold.
+/// The size of a file system, as `df` shows it.
 pub fn size_of_filesystem(dir: &Path) -> u64 {
     let found = nix::sys::statvfs::statvfs(dir).unwrap();
     found.blocks() * found.fragment_size()
 }
 
-/// What can be provisioned, by the driver's own word.
+/// The capacity that the driver reports.
 #[track_caller]
 pub fn capacity(driver: &Driver) -> u64 {
     let call = driver.call(&["capacity", "{}"]).success();
     call.object().unwrap()["capacity"].as_u64().unwrap()
 }
 
-/// The size that a growth measured.
+/// The size in the reply to a growth.
 #[track_caller]
 pub fn measured(call: &Call) -> u64 {
     call.object().unwrap()["volumenewsize"].as_u64().unwrap()

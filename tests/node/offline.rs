@@ -47,7 +47,7 @@ fn grows_under_nobody(_: &Points) {
     pods[1].mount("rw").success();
     assert_eq!(size_of_filesystem(pods[0].dir()), before);
     pods[0].unmount().success();
-    // The one pod that has it is the one that asks.
+    // Only the calling pod uses it.
     pods[1].mount("rw").success();
     assert!(size_of_filesystem(pods[1].dir()) > before + 90 * MIB);
     pods[1].unmount().success();
@@ -77,7 +77,7 @@ fn done_before(_: &Points) {
     let volume = node.volume("careful");
     let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     node.expand_volume(&volume, 400 * MIB).success();
-    // The first mount of all makes the file system as large.
+    // The first mount makes the file system in the new size.
     for pod in &pods {
         pod.mount("rw").success();
     }
@@ -93,8 +93,8 @@ fn done_before(_: &Points) {
     }
 }
 
-/// A namespace that has the node's kubelet directory below a directory of its own, as a pod that sees the whole
-/// node has it, and the pods of it elsewhere, as a pod that saves volumes has them.
+/// A mount namespace that has kubelet's directory also below other directories, like a pod that sees the whole node or
+/// saves volumes.
 struct Observer(Child);
 
 impl Observer {
@@ -149,14 +149,14 @@ fn copied(_: &Points) {
     assert!(observer.sees(pod.dir()));
     let grown = node.grow(&pod, 400 * MIB);
     assert_eq!(measured(&grown.success()), 400 * MIB);
-    // Another pod's is one there, too.
+    // The namespace also has a copy of the other pod's mount.
     let other = node.pod_of(&volume, "two");
     other.mount("rw").success();
     node.driver
         .call(&pod.expand_arguments(500 * MIB, 400 * MIB))
         .failure();
     other.unmount().success();
-    // Kubelet may name its directory by a link.
+    // kubelet may refer to its directory by a symbolic link.
     let (root, link) = (
         node.sandbox.kubelet_root(),
         node.sandbox.disk().join("link"),
@@ -187,7 +187,7 @@ fn offline(_: &Points) {
     );
     assert_eq!(image.metadata().unwrap().len(), 300 * MIB, "nothing grew");
     pods[1].unmount().success();
-    // Kubelet asks after it mounted and before the containers start.
+    // kubelet asks after the mount and before the containers start.
     let grown = node.grow(&pods[0], 400 * MIB).success();
     assert_eq!(measured(&grown), 400 * MIB);
     pods[0].unmount().success();

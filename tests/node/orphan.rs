@@ -1,4 +1,4 @@
-//! What a driver that was killed leaves running.
+//! Processes that a killed driver leaves running.
 
 use crate::{
     callouts::NEEDS,
@@ -20,12 +20,12 @@ tests! {
     "an mkfs that outlives its driver keeps the device to itself", NEEDS => orphan;
 }
 
-/// The driver dies when mkfs runs and has not yet opened the device, which it does by its path.
+/// The driver is killed while mkfs runs and has not yet opened the device by its path.
 fn orphan(_: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = node.volume("pv");
     let arguments = node.pod(&volume).mount_arguments("rw");
-    // The dynamic loader's first look at the disk; the driver, being static, has no loader.
+    // Delays the dynamic loader's first access to the disk. The driver is static and has no loader.
     let slow =
         "/usr/bin/strace -f -qq -o /dev/null -e trace=access -e inject=access:delay_enter=1s";
     let slow: Vec<_> = slow.split(' ').collect();

@@ -1,4 +1,4 @@
-//! Volumes stay mounted while their driver gets a configuration of another backend, or one with a mistake.
+//! The driver's configuration gets another backend, or a mistake, while volumes are mounted.
 
 use crate::{
     node::{Backend, Node},
@@ -38,7 +38,7 @@ fn shut_down(points: &Points) {
             &["-x", "-c", "shutdown", pod.dir().to_str().unwrap()],
         );
         fs::write(&own, text).unwrap();
-        // The first call may report that not all data was written, the second one may not.
+        // The first call may report lost writes, the second may not.
         let first = pod.unmount();
         if first.outcome() != Outcome::Success {
             let reply = first.failure();
@@ -55,7 +55,7 @@ fn shut_down(points: &Points) {
 
 fn mistaken(backend: Backend, points: &Points) {
     let node = Node::new(backend);
-    // Its name does not tell its backend.
+    // The backend does not follow from this driver's name.
     let driver = node.install_as("disk", "");
     let node = Node { driver, ..node };
     let before = node.inventory();
@@ -93,7 +93,7 @@ fn mistaken(backend: Backend, points: &Points) {
         for _ in 0..2 {
             pod.unmount().success();
         }
-        // What is not the driver's stays.
+        // A foreign mount stays.
         fs::create_dir_all(dir).unwrap();
         by_hand("mount", &["-t", "tmpfs", "stranger", dir]);
         node.driver.call(&["unmountdevice", dir]).failure();
@@ -129,7 +129,7 @@ fn unmounted(backend: Backend, points: &Points) {
     let name = node.driver.name().rsplit('/').next().unwrap();
     let _ = other.install(&node.sandbox, name, false, "");
     for pod in &pods {
-        // Twice: the caller may not have heard the first answer.
+        // Twice, because the caller may have missed the first reply.
         pod.unmount().success();
         pod.unmount().success();
         points.add(1);

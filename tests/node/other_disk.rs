@@ -1,4 +1,4 @@
-//! A data disk that is missing where a pool lies below its mount point: one that was made there before the disk was.
+//! A missing data disk, where below its mount point there is another pool, which was made before the disk was mounted.
 
 use crate::sandbox;
 use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, request, tests};
@@ -19,7 +19,7 @@ tests! {
 const SIZE: u64 = 64 << 20;
 const MEMORY: &str = "/var/lib/flexvol/directories";
 
-/// Where the data disk is mounted: what is below is the node's own disk.
+/// The mount point of the data disk. The node's own disk is below.
 struct MountPoint(PathBuf);
 
 impl MountPoint {
@@ -33,7 +33,7 @@ impl MountPoint {
         self.0.join("pool")
     }
 
-    /// The disk of the sandbox, with its pool.
+    /// Mounts the sandbox's disk, with its pool.
     fn insert(&self, sandbox: &Sandbox) {
         let none = None::<&str>;
         mount(Some(&sandbox.disk()), &self.0, none, MsFlags::MS_BIND, none).unwrap();
@@ -95,7 +95,7 @@ fn below(points: &Points) {
         fs::read_dir(disk.pool().join("volumes")).unwrap().count(),
         0
     );
-    // Making it a pool again does not make it the one.
+    // `pool init` does not make it the expected pool.
     let refused = flexvol(&["pool", "init"], &disk.pool());
     let why = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success(), "{why}");
@@ -113,7 +113,7 @@ fn below(points: &Points) {
     ] {
         assert!(told.contains(part), "{told}");
     }
-    // Pods end all the same.
+    // Pods can still end.
     pod.unmount().success();
     points.add(3);
 
@@ -124,7 +124,7 @@ fn below(points: &Points) {
     driver.call(&["delete", &volume.json("rw")]).success();
     points.add(1);
 
-    // Whoever really gives the path another pool says so. One in memory is not remembered.
+    // An administrator who really replaces the pool says so. A pool in memory is not remembered.
     disk.remove();
     for pool in ["in memory", "on the disk"] {
         let replaced = flexvol(&["pool", "init", "--replace"], &disk.pool());
@@ -159,7 +159,7 @@ fn first_use(points: &Points) {
     };
     let capacity = || driver.call(&["capacity", "{}"]);
 
-    // As before the node remembered anything.
+    // As before the node remembered any pools.
     sandbox.forget_pools();
     let read_only = "mount -t tmpfs -o ro none /var/lib";
     driver.call_where(read_only, &["capacity", "{}"]).success();
@@ -168,7 +168,7 @@ fn first_use(points: &Points) {
     assert_eq!(fs::read_to_string(&record).unwrap(), id(&disk.pool()));
     points.add(2);
 
-    // Nothing is written twice.
+    // An unchanged record is not written again.
     let before = fs::metadata(MEMORY).unwrap().modified().unwrap();
     capacity().success();
     assert_eq!(fs::metadata(MEMORY).unwrap().modified().unwrap(), before);
@@ -183,7 +183,7 @@ fn first_use(points: &Points) {
     );
     points.add(1);
 
-    // What is damaged is no reason to believe anything.
+    // A damaged record is no reason to trust the pool.
     fs::write(&record, "").unwrap();
     let told = capacity().failure();
     assert!(

@@ -1,4 +1,4 @@
-//! What people do to a driver while volumes of it are in use.
+//! Administrators change a driver while its volumes are in use.
 
 use crate::sandbox;
 use assert_cmd::assert::{Assert, OutputAssertExt};
@@ -48,7 +48,7 @@ fn under_a_mounted_volume(points: &Points) {
     refused_because_mounted(flexvol(&sandbox, "install", &attach));
     points.add(2);
 
-    // Another version, as far as install can tell.
+    // A different executable, which install takes for another version.
     let old = fs::metadata(driver.executable()).unwrap().ino();
     let mut other = fs::read(driver.executable()).unwrap();
     other.push(b'\n');

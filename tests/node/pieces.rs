@@ -1,5 +1,5 @@
-//! Images in very many pieces: looking at them and parting them keeps nobody else from the pool, and what is
-//! not looked at is not known.
+//! Images with very many extents: examining or unsharing them does not block others from the pool, and what was not
+//! examined counts as unknown.
 
 pub mod stopped;
 
@@ -82,7 +82,7 @@ fn clone(from: &Path, at: u64, bytes: u64, to: &Path) {
     assert_eq!(fs::metadata(to).unwrap().len(), bytes);
 }
 
-/// Writes every other block of an image that has all of them: those in between are marked as not written.
+/// Writes every other block of a fully allocated image. The blocks in between stay unwritten extents.
 fn cut(sandbox: &Sandbox, image: &Path) {
     let size = fs::metadata(image).unwrap().len();
     let file = File::options().write(true).open(image).unwrap();
@@ -94,7 +94,7 @@ fn cut(sandbox: &Sandbox, image: &Path) {
     assert!(blocks(image) >= size);
 }
 
-/// Linux 6.1 looks at all pieces of an extent to answer for one.
+/// Linux 6.1 walks all pieces of an extent to answer for one.
 fn asked_once(_: &Points) {
     let sandbox = sandbox_with(PoolFilesystem {
         kind: "btrfs",
@@ -134,7 +134,7 @@ fn looked_at(points: &Points) {
     let json = other.json("rw");
     let pod = Pod::new(&sandbox, &driver, &other, UID);
     let dir = pod.dir().to_str().unwrap();
-    // More than there would be if it were forgotten what was seen of an image that is written meanwhile.
+    // More than there would be if the result for an image that is written meanwhile were discarded.
     let asked = request("c", capacity(&driver).0 - 1200 * MIB);
     let grow = ["expandvolume", &json, dir, &new, &old];
     let make = ["provision", &asked];
@@ -166,7 +166,7 @@ fn lost_meanwhile(_: &Points) {
     let room = capacity(&driver).0;
     let asked = request("c", room + 100 * MIB);
     let stopped = Stopped::at(&sandbox, &driver, "ioctl", 150, &["provision", &asked]);
-    // What it has read already.
+    // A part that the driver has read already.
     punch(&image, 0, 200 * MIB);
     settle(&sandbox);
     let reply = stopped.goes_on();
@@ -197,16 +197,16 @@ fn unknown(_: &Points) {
         assert!(!reply.contains_key("missing"), "{reply:?}");
         reply["capacity"].as_u64().unwrap()
     };
-    // Its user can cut it, and not copy it: that takes nothing from others but what a sample may miss.
+    // A tenant can fragment an image, but not share it. The estimate for others shrinks only by the error of a sample.
     let cut_up = room();
     assert!(cut_up + SIZE / 64 > known, "{cut_up} of {known}");
-    // Behind all that is read in turn.
+    // Behind the part that is read sequentially.
     let copy = sandbox.disk().join("copy");
     clone(&image, SIZE - SHARED, SHARED, &copy);
     settle(&sandbox);
     let room = room();
     assert!(room + SHARED < known, "{room} of {known}");
-    // What was read is its own.
+    // The part that was read counts as not shared.
     assert!(
         room + SIZE / 8 < known && room + SIZE > known,
         "{room} of {known}"
@@ -221,7 +221,7 @@ fn unknown(_: &Points) {
     assert_eq!(changed(), before);
     fs::remove_file(copy).unwrap();
     settle(&sandbox);
-    // Nothing is parted for it: a pod gets the image as it is. It formats it, so only its blocks are compared.
+    // For a mount nothing is unshared. The mount formats the image, so only its number of blocks is compared.
     let inode = fs::metadata(&image).unwrap().ino();
     pod.mount("rw").success();
     write(pod.dir(), "file", 8).unwrap();
@@ -256,7 +256,7 @@ fn grown(points: &Points) {
         points.add(1);
     };
     grow(SIZE);
-    // Less is left than what is in pieces that others than this volume are not promised.
+    // Less is free than the fragmented part, which other volumes are not promised.
     let room = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
     let room = room.blocks_available() * room.fragment_size();
     let filler = File::create_new(sandbox.disk().join("filler")).unwrap();
@@ -275,7 +275,7 @@ fn parted_at_once(_: &Points) {
     let volume = PersistentVolume::provision(&driver, "a", "xfs", 320 * MIB);
     let image = volume.image(&sandbox);
     cut(&sandbox, &image);
-    // A hole, in which nothing is parted.
+    // A hole, in which there is nothing to unshare.
     punch(&image, 80 * MIB, 8 * MIB);
     copy(&image, &sandbox.disk().join("copy"));
     settle(&sandbox);
@@ -325,7 +325,7 @@ fn copied_meanwhile(_: &Points) {
     assert!(said.contains("was copied meanwhile"), "{said}");
     let missing = capacity(&driver).1;
     assert!(missing >= SIZE - 2 * MIB, "{missing}");
-    // Now it is known.
+    // Now the image was examined completely.
     driver.call(&grow).success();
     assert_eq!(capacity(&driver).1, 0);
 }

@@ -1,4 +1,4 @@
-//! Volumes that are plain directories, which nothing limits, and what pods get of them.
+//! Volumes that are plain directories without limits, as pods see them.
 
 pub mod removal;
 
@@ -92,7 +92,7 @@ fn fs_group(backend: Backend, _: &Points) {
     let new = "kubernetes.io/mounterArgs.FsGroup";
     assert_eq!(mount("ro", new), (0, 0, 0o755, None));
     assert_eq!(mount("rw", new), (0, 4711, 0o2775, Some(4711)));
-    // The owner's choice of what others may do is kept.
+    // The owner's choice of permissions for others is kept.
     let root = node.directory(&volume);
     fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
     let old = "kubernetes.io/fsGroup";
@@ -115,7 +115,7 @@ fn replaced(_: &Points) {
     fs::rename(&around, away.join(volume.id())).unwrap();
     let absent = pod.mount("rw").failure();
     assert!(absent.contains("no such volume"), "{absent}");
-    // Another directory of that name, even with that mark, is not what is mounted.
+    // Another directory with that name, and even with that mark, is not the mounted one.
     fs::create_dir_all(&directory).unwrap();
     for mark in [None, Some(mark)] {
         if let Some(mark) = mark {

@@ -1,5 +1,5 @@
-//! Storage that was promised is there: a volume of a pool that is not thin keeps its blocks whatever is
-//! discarded in it, and what one has lost is its own.
+//! Promised space is really there: a volume of a pool that is not thin keeps its blocks whatever is discarded in it,
+//! and lost blocks are its own again.
 
 pub mod beside;
 pub mod metadata;
@@ -59,7 +59,7 @@ pub fn blocks(image: &Path) -> u64 {
     fs::metadata(image).unwrap().blocks() * 512
 }
 
-/// What is free in the file system is given to the device; where it takes nothing this fails.
+/// Discards the free space of the file system. Fails if the device does not support it.
 fn trim(dir: &Path) {
     let _ = Command::new("fstrim").arg(dir).output().unwrap();
 }
@@ -93,7 +93,7 @@ fn kept(points: &Points) {
             let has = blocks(&image);
             assert!(has >= SIZE, "{filesystem}: {has} of {SIZE} bytes");
         }
-        // As much as there would be if the blocks were given back.
+        // The free space that there would be if the blocks had been freed.
         expect_exhausted(&driver.call(&["provision", &request("b", SIZE)]));
         let filler = sandbox.fill_disk(MIB);
         write(pod.dir(), "file", 200).unwrap();
@@ -107,7 +107,7 @@ fn kept(points: &Points) {
     }
 }
 
-/// As a driver did that let its devices discard.
+/// Punches a hole, as by an earlier driver whose devices discarded.
 pub fn lose(image: &Path, at: u64, bytes: u64) {
     let file = File::options().write(true).open(image).unwrap();
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -116,7 +116,7 @@ pub fn lose(image: &Path, at: u64, bytes: u64) {
     file.sync_all().unwrap();
 }
 
-/// The replies of `capacity`: what can be promised, and what is missing.
+/// The reply of `capacity`: the space that can be promised, and the missing space.
 pub fn capacity(driver: &Driver) -> (u64, u64) {
     let reply = driver.call(&["capacity", "{}"]).success();
     let object = reply.object().unwrap();
@@ -145,7 +145,7 @@ fn given_back(points: &Points) {
         pod.unmount().success();
         let (room, missing) = capacity(&driver);
         assert_eq!(missing, 0, "{kind}");
-        // An allocation group in the middle, of which only the first blocks are used.
+        // An allocation group in the middle, of which only the first blocks are in use.
         lose(&image, 250 * MIB, 40 * MIB);
         let has = blocks(&image);
         assert!(has < SIZE - 39 * MIB, "{kind}: {has}");
@@ -161,14 +161,14 @@ fn given_back(points: &Points) {
             said.contains("volumes that lack some of their storage: 1"),
             "{said}"
         );
-        // Others took it: whoever needs the data gets it.
+        // Other data took the space. The volume can still be mounted for its data.
         let filler = sandbox.fill_disk(8 * MIB);
         pod.mount("rw").success();
         expect_written(pod.dir(), "kept", 8);
         assert!(blocks(&image) < SIZE, "{kind}");
         pod.unmount().success();
         fs::remove_file(filler).unwrap();
-        // Btrfs frees what was deleted when it commits.
+        // Btrfs frees deleted blocks when it commits.
         nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
         pod.mount("rw").success();
         expect_written(pod.dir(), "kept", 8);
@@ -181,7 +181,7 @@ fn given_back(points: &Points) {
     }
 }
 
-/// Each 4 KiB that are written alone, between blocks that are not, make two extents of one.
+/// Isolated writes of 4 KiB into unwritten blocks split extents.
 fn in_pieces(points: &Points) {
     for kind in ["xfs", "ext4"] {
         let sandbox = sandbox_with(PoolFilesystem {
@@ -203,7 +203,7 @@ fn in_pieces(points: &Points) {
         let [blocks, free] = space();
         assert!(free >= blocks / 110, "{kind}: {free} of {blocks}");
         cut_into_pieces(&image, all).unwrap();
-        // None of it came from what the file system keeps for itself.
+        // None of it came from the file system's reserved blocks.
         let [_, left] = space();
         assert!(left > 0, "{kind}: the maps took {free} blocks");
         assert_eq!(capacity(&driver), (0, 0), "{kind}");
@@ -241,7 +241,7 @@ fn grown(points: &Points) {
         driver.call(&grow).success();
         let end = volume.image(&sandbox).metadata().unwrap().len();
         assert!(end >= SIZE + BY);
-        // With nothing free it is written all the same.
+        // With nothing free, the writes still succeed.
         nix::unistd::syncfs(&image).unwrap();
         let filler = sandbox.fill_disk(2 * MIB);
         let mut more = File::create(sandbox.disk().join("somebody-more")).unwrap();
@@ -288,7 +288,7 @@ fn thin(_: &Points) {
     write(pod.dir(), "file", 200).unwrap();
     let written = blocks(&image);
     fs::remove_file(pod.dir().join("file")).unwrap();
-    // XFS frees what was deleted by and by.
+    // XFS frees deleted blocks in the background.
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         nix::unistd::syncfs(File::open(pod.dir()).unwrap()).unwrap();
@@ -305,7 +305,7 @@ fn thin(_: &Points) {
     pod.unmount().success();
 }
 
-/// A file system has metadata, on its disk and in the kernel's memory, by its size alone.
+/// The size of a file system alone determines its metadata, on disk and in the kernel's memory.
 fn too_large(points: &Points) {
     let sandbox = pool("xfs");
     let driver = install(&sandbox, "thin = true");

@@ -1,4 +1,4 @@
-//! A handle is as good as a key: what every process of the node may read tells none.
+//! A handle grants access: nothing that every process of the node can read may contain one.
 
 use crate::{
     node::{Backend, Node},
@@ -23,8 +23,8 @@ fn mounted(backend: Backend, points: &Points) {
     points.add(1);
 }
 
-/// Files and names in these places, as far as a user may read them who is nobody; of the sandbox, whose
-/// disk is a file, only names. The mount table is that of a process that sees the pod's mounts.
+/// Lists files and names in these places, as far as an unprivileged user can read them; in the sandbox, whose disk is
+/// a file, only names. The mount table is that of a process that sees the pod's mounts.
 const LOOK: &str = r#"
     in="/sys/devices/virtual/block /sys/fs/ext4 /sys/fs/xfs /sys/fs/btrfs /run/flexvol /run/udev"
     find $in "$1" -printf '%p %l\n'
@@ -33,7 +33,7 @@ const LOOK: &str = r#"
     cat /proc/self/mountinfo /proc/locks
 "#;
 
-/// While the volume is used, and everybody sees that.
+/// Checks this for a volume in use.
 #[track_caller]
 pub fn expect_no_handle(sandbox: &Path, volume: &PersistentVolume) {
     let output = Command::new("setpriv")

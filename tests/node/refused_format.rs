@@ -1,4 +1,4 @@
-//! A mkfs that makes what the node's kernel does not mount, as one that is newer than the kernel does.
+//! A mkfs whose file system the node's kernel cannot mount, as when mkfs is newer than the kernel.
 
 use crate::sandbox;
 use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, tests};
@@ -22,7 +22,7 @@ fn once(points: &Points) {
     let call = driver.call_through(&line, &pod.mount_arguments("rw"));
     call.success();
     let calls = fs::read_to_string(&log).unwrap();
-    // Before Linux 5.2 there is no such call.
+    // Before Linux 5.2 this call does not exist.
     assert!(calls.matches("fsmount(").count() <= 1, "{calls}");
     pod.unmount().success();
     driver.call(&["delete", &volume.json("rw")]).success();
@@ -33,7 +33,7 @@ fn refused(points: &Points) {
     let sandbox = sandbox();
     let driver = sandbox.install("example.com/disk", false, "");
     let before = Baseline::of(&sandbox);
-    // What it makes is told by the name it is called by.
+    // mke2fs makes a file system according to its own name.
     let real = sandbox.path("mkfs.ext4");
     fs::copy("/usr/sbin/mke2fs", &real).unwrap();
     let newer = sandbox.path("newer");
@@ -53,7 +53,7 @@ fn refused(points: &Points) {
         };
         let asked = volume("ext4");
         let pod = Pod::new(&sandbox, &driver, &asked, "a");
-        // Twice: what the first one left is formatted over by the second.
+        // Twice: the second mount formats over the file system of the first.
         for _ in 0..2 {
             let call = driver
                 .call_where(&newer, &pod.mount_arguments("rw"))

@@ -1,5 +1,5 @@
-//! Images that are attached under another name than their own: somebody renamed one while it was, or attached a mount of
-//! the file alone.
+//! Images that are attached under another name: one was renamed while attached, or a bind mount of the file was
+//! attached.
 
 use crate::node::{Backend, LOOP, Node};
 use flexvol_testing::{PersistentVolume, Points, tests};
@@ -15,7 +15,7 @@ tests! {
         LOOP => renamed;
 }
 
-/// Neither the name of a volume, and that of another one.
+/// A name that no volume has, and a valid volume id of another one.
 const NAMES: [&str; 2] = ["image", "00112233445566778899aabbccddeeff"];
 
 fn renamed(points: &Points) {
@@ -28,7 +28,7 @@ fn renamed(points: &Points) {
     }
 }
 
-/// While a pod has it.
+/// While a pod uses the volume.
 fn moved(node: &Node, name: &str) {
     let volume = node.volume("pv");
     let (pod, content) = node.written(&volume);
@@ -44,7 +44,7 @@ fn moved(node: &Node, name: &str) {
     node.delete(&volume).success();
 }
 
-/// Before a pod gets it.
+/// Before a pod uses the volume.
 fn attached(node: &Node, name: &str) {
     let volume = node.volume("pv");
     let (pod, content) = node.written(&volume);
@@ -70,7 +70,7 @@ fn attached(node: &Node, name: &str) {
     node.delete(&volume).success();
 }
 
-/// A mount of a volume's image, and of nothing else.
+/// A bind mount of a volume's image file.
 struct FileMount(PathBuf);
 
 impl FileMount {

@@ -1,10 +1,9 @@
-//! Every call that real releases of Kubernetes made, made again, in their order.
+//! Replays every call that real releases of Kubernetes made, in order.
 //!
-//! A recording has caller, arguments and reply of each call. Kubelet's root, devices, handles and
-//! pool are this sandbox's; kubelet's own acts around a call (it makes and removes directories) are
-//! done here. Of this driver the same answers are expected again. `kubernetes-1.20.2.jsonl` was
-//! recorded with a driver that only logged; `kubernetes-1.20.2.expected` has what this driver must
-//! answer, line for line.
+//! A recording has caller, arguments and reply of each call. kubelet's root, devices, handles and pool are replaced by
+//! this sandbox's, and the test does what kubelet does around a call (it makes and removes directories). For recordings
+//! of this driver the same replies are expected. `kubernetes-1.20.2.jsonl` was recorded with a driver that only logged;
+//! `kubernetes-1.20.2.expected` has the reply that this driver must give, line by line.
 
 use crate::{
     recordings::{OF_ANOTHER, OF_THIS_DRIVER},
@@ -33,20 +32,20 @@ const EXPECTED: &str = include_str!("../fixtures/kubernetes-1.20.2.expected");
 
 const MEBI: u64 = 1 << 20;
 
-/// What the pool keeps free, and what is free while the disk is filled: less than any growth that
-/// was recorded asks for.
+/// The pool's reserve, and the free space while the disk is filled: less than any recorded
+/// growth needs.
 const RESERVE: u64 = 64 * MEBI;
 const FILLED: u64 = RESERVE + 32 * MEBI;
 
-/// The installations and volumes that the recorded calls are about.
+/// The installations and volumes of the recorded calls.
 struct Story {
     /// Drivers of the vendor `lab.example`, and whether they attach.
     drivers: &'static [(&'static str, bool)],
-    /// Driver and name of each volume, and how many MiB it has at the end.
+    /// Driver, name and final size in MiB of each volume.
     volumes: &'static [(&'static str, &'static str, u64)],
-    /// The MiB that each has at first.
+    /// Initial size of each volume in MiB.
     first: u64,
-    /// Whether replies have what is expected and nothing else.
+    /// Whether replies must be equal to the expected ones, or may have additional members.
     whole: bool,
 }
 
@@ -75,7 +74,7 @@ const AGAIN: Story = Story {
     whole: true,
 };
 
-/// A recorded call and the members that its reply must have here.
+/// A recorded call, and the expected members of its reply.
 type Line = (Value, Value);
 
 fn another(points: &Points) {
@@ -99,9 +98,9 @@ fn again(points: &Points) {
     for recording in OF_THIS_DRIVER {
         let expected = |line: Value| {
             let mut reply = line["reply"].clone();
-            // It tells what the pool can give, which is this disk's.
+            // The message contains the capacity, which depends on the disk.
             reply.as_object_mut().unwrap().remove("message");
-            // It says more since then, which no release of Kubernetes reads.
+            // A newer member, which no release of Kubernetes reads.
             if let Some(capabilities) = reply.get_mut("capabilities") {
                 capabilities["concurrentFSResize"] = true.into();
             }
@@ -117,8 +116,8 @@ fn callout(line: &Value) -> &str {
 }
 
 impl Story {
-    /// Makes the calls. The disk is full from the first growth that must fail to the next that must
-    /// not.
+    /// Makes the calls. The disk is full from the first growth that must fail until the next one that must
+    /// succeed.
     fn play(&self, recording: &str, lines: Vec<Line>, points: &Points) {
         let mut node = Node::of(self);
         let before = Baseline::of(&node.sandbox);
@@ -155,9 +154,9 @@ struct Node {
     sandbox: Sandbox,
     drivers: BTreeMap<&'static str, Driver>,
     volumes: BTreeMap<&'static str, PersistentVolume>,
-    /// What stands in the recording, and what stands for it here: kubelet's root, handles, devices.
+    /// Recorded words and their replacements here: kubelet's root, handles, devices.
     words: BTreeMap<String, String>,
-    /// What is mounted: the driver, the callout that ends it, and where.
+    /// Current mounts: the driver, the callout that unmounts, and the directory.
     mounted: Vec<(String, &'static str, String)>,
 }
 
@@ -187,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Makes the call, with what kubelet does before and after it.
+    /// Makes the call, with kubelet's actions before and after it.
     fn make(&mut self, line: &Value) -> Call {
         let driver = line["driver"].as_str().unwrap();
         let arguments: Vec<String> = serde_json::from_value(line["argv"].clone()).unwrap();
@@ -201,7 +200,7 @@ impl Node {
         let dir = |at: usize| Path::new(&here[at]);
         match here[0].as_str() {
             "mount" | "mountdevice" => fs::create_dir_all(dir(1)).unwrap(),
-            // The driver that only logged left `mount` to kubelet, which had the directory made.
+            // The logging driver left `mount` to kubelet, which had the directory made.
             "expandfs" => fs::create_dir_all(dir(3)).unwrap(),
             _ => {}
         }
@@ -228,7 +227,7 @@ impl Node {
         self.mounted.push((driver.to_owned(), end, dir.to_owned()));
     }
 
-    /// Whether the reply is what is expected, in the words of this place.
+    /// Compares the reply with the expected one, with words replaced.
     fn check(&self, call: &Call, expected: &Value, whole: bool) -> Result<(), String> {
         match call.outcome() {
             Outcome::Broken(reason) => return Err(reason),
@@ -254,7 +253,7 @@ impl Node {
         }
     }
 
-    /// From now on the device that was recorded is the one that was answered.
+    /// Maps the recorded device to the one in this reply.
     fn learn(&mut self, line: &Value, call: &Call) {
         if let (true, Some(recorded)) =
             (callout(line) == "attach", line["reply"]["device"].as_str())
@@ -273,15 +272,15 @@ impl Node {
             let here = volume.handle().to_owned();
             self.words.insert(recorded.to_owned(), here);
             self.words.insert(volume_id(recorded), volume.id());
-            // The driver that was recorded answered `attach` with the handle.
+            // The recorded driver returned the handle from `attach`.
             let device = |name| format!("/run/flexvol/volumes/{name}");
             self.words.insert(device(recorded), device(&volume.id()));
         }
     }
 
-    /// A recorded text with the words of this place.
+    /// A recorded text with its words replaced.
     fn words(&self, text: &str) -> String {
-        // A device is a whole text; others stand within.
+        // A device is a whole text; other words are parts of one.
         if let Some(word) = self.words.get(text) {
             return word.clone();
         }
@@ -291,8 +290,8 @@ impl Node {
         })
     }
 
-    /// An argument of the recording as it must be here. The options are those that the volume has
-    /// here; one that is not of this story has no handle.
+    /// A recorded argument for use here. Options are replaced by those of the volume here. A volume outside the
+    /// story has no handle.
     fn here(&self, argument: &str) -> String {
         let Ok(Value::Object(recorded)) = serde_json::from_str(argument) else {
             return self.words(argument);
@@ -312,8 +311,8 @@ impl Node {
         )
     }
 
-    /// After the recording: what is still mounted can go, sizes are what was asked, and nothing is
-    /// left when the volumes are gone.
+    /// Ends the replay: remaining mounts can be unmounted, sizes are as requested, and nothing is left without the
+    /// volumes.
     fn close(self, story: &Story, before: &Baseline) {
         for (driver, end, dir) in self.mounted.iter().rev() {
             self.drivers[driver.as_str()]
@@ -338,7 +337,7 @@ impl Node {
         before.expect(&self.sandbox, "all volumes deleted");
     }
 
-    /// Bytes of a volume's image, and of the XFS in it by its superblock (`sb_blocksize` at 4,
+    /// Bytes of a volume's image, and of the XFS in it according to its superblock (`sb_blocksize` at 4,
     /// `sb_dblocks` at 8, big-endian).
     fn size(&self, name: &str) -> (u64, u64) {
         let image = File::open(self.volumes[name].image(&self.sandbox)).unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of volumes when the node, kubelet or a disk goes away and comes back.
+//! Volumes when the node, kubelet or a disk goes away and comes back.
 
 use crate::{
     node::{Backend, LOOP, MIB, Node, fill, measured, size_of_filesystem},
@@ -20,12 +20,12 @@ tests! {
     "volumes that swap loop numbers are not mixed up", LOOP => swapped_loops;
 }
 
-/// What a reboot leaves: marks and images, and nothing in the kernel.
+/// Simulates a reboot: marks and images stay, and all kernel state is lost.
 fn lose_power(sandbox: &Sandbox) {
     for mount in below(&sandbox.kubelet_root()).iter().rev() {
         nix::mount::umount2(&mount.point, nix::mount::MntFlags::MNT_DETACH).unwrap();
     }
-    // A mount that was detached goes after whoever just looks at it.
+    // A lazily unmounted mount goes after its last user.
     eventually(Duration::from_secs(2), "no loops after the reboot", || {
         sandbox.loops().is_empty()
     });
@@ -37,7 +37,7 @@ fn reboot(_: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "before");
-    // Storage and nothing else, as a power cut in the middle of expandfs leaves it.
+    // Only the storage grew, as when the power fails during expandfs.
     node.expand_volume(&volume, 500 * MIB).success();
     assert!(size_of_filesystem(pod.dir()) < 300 * MIB);
     lose_power(&node.sandbox);
@@ -123,7 +123,7 @@ fn swapped_loops(_: &Points) {
         .unwrap();
     }
     let before = pods.each_ref().map(|pod| device(pod.dir()));
-    // Others on this machine take loop numbers too, and may get one of these two in between.
+    // Other processes use loop devices too, and may get one of the two numbers in between.
     let swapped = (0..50).any(|_| {
         pods.iter().for_each(|pod| drop(pod.unmount().success()));
         pods[1].mount("rw").success();

@@ -1,5 +1,5 @@
-//! Disks that say that they are the file system of a volume. What a kernel before 6.7 makes of them shows
-//! in the virtual machine.
+//! Disks with the UUID of a volume's file system. Kernels before 6.7 confuse them, which is tested in the virtual
+//! machine.
 
 use crate::{
     node::MIB,
@@ -20,7 +20,7 @@ tests! {
         => copy;
 }
 
-/// The UUID of the btrfs in a file, as every container reads it in /sys/fs/btrfs.
+/// The UUID of the btrfs in a file, which every container can read in /sys/fs/btrfs.
 fn uuid_in(image: &File) -> String {
     let mut bytes = [0; 16];
     image.read_exact_at(&mut bytes, 0x10020).unwrap();
@@ -41,7 +41,7 @@ fn copy(points: &Points) {
     fs::write(one.dir().join("file"), "old").unwrap();
     one.unmount().success();
 
-    // A backup into which its owner looks.
+    // A backup that its owner has mounted.
     let file = sandbox.path("backup");
     fs::copy(volume.image(&sandbox), &file).unwrap();
     let backup = Attached::new(&file);
@@ -89,7 +89,7 @@ fn another_disk(points: &Points) {
     pod.unmount().success();
     let uuid = uuid_in(&File::open(volume.image(&sandbox)).unwrap());
 
-    // Written elsewhere by somebody with a raw disk, and more often than the volume.
+    // Written elsewhere by the owner of a raw disk, with a higher generation than the volume.
     let file = sandbox.path("other-disk");
     File::create(&file).unwrap().set_len(300 * MIB).unwrap();
     run("mkfs.btrfs", &["-q", "-U", &uuid, file.to_str().unwrap()]);
@@ -105,7 +105,7 @@ fn another_disk(points: &Points) {
     }
     run("umount", &[elsewhere]);
 
-    // As udev does whenever a disk comes.
+    // As udev does for every new disk.
     let scan = || run("btrfs", &["device", "scan", other.path()]);
     let is_ours = || fs::read(pod.dir().join("file")).unwrap() == b"ours";
     let grow = |mebibytes: u64| pod.expand_arguments(mebibytes * MIB, 300 * MIB);
@@ -125,7 +125,7 @@ fn another_disk(points: &Points) {
 
     pod.mount("rw").success();
     assert!(is_ours());
-    // Those that mix them up refuse it by now.
+    // Kernels that confuse them refuse the scan now.
     let mut again = Command::new("btrfs");
     again.args(["device", "scan", other.path()]);
     let _ = again.output().unwrap();

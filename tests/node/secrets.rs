@@ -28,8 +28,8 @@ tests! {
 
 const SIZE: u64 = 300 << 20;
 
-/// What must not be seen: each value as the pod has it and as kubelet sends it. The last one is
-/// no base64 at all.
+/// Secrets: each value as the pod has it and as kubelet sends it. The last one is not valid
+/// base64.
 const SECRETS: [(&str, &str, &str); 4] = [
     ("password", "canary-7f3a", "Y2FuYXJ5LTdmM2E="),
     ("token", "\"canary\\ 91c0\n", "ImNhbmFyeVwgOTFjMAo="),
@@ -37,7 +37,7 @@ const SECRETS: [(&str, &str, &str); 4] = [
     ("broken", "canary!not*base64", "canary!not*base64"),
 ];
 
-/// Listens where journald would, in this executable's own `/run`.
+/// A socket in place of journald's, in this executable's own `/run`.
 struct Journal(UnixDatagram);
 
 impl Journal {
@@ -62,7 +62,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // It is in the executable's own /run, which goes with it anyway.
+        // It goes with the executable's own /run in any case.
         let _ = fs::remove_file(Self::PATH);
     }
 }
@@ -94,8 +94,8 @@ fn secrets(points: &Points) {
             line[2] = flexvol_testing::json(merged);
             line
         };
-        // A failure of each kind: the arguments, the options, the tenant, the directory, a value
-        // that is the secret itself where the driver may want to repeat it, broken JSON.
+        // One failure of each kind: arguments, options, tenant, directory, a secret in a place
+        // whose value the driver may want to repeat, and broken JSON.
         let mut broken = with(&[]);
         broken[2].pop();
         let mut extra = with(&[]);
@@ -115,11 +115,11 @@ fn secrets(points: &Points) {
             with(&[("kubernetes.io/pvOrVolumeName", sent)]),
         ] {
             let call = traced.call(&line);
-            // On another exit code kubelet would log the arguments.
+            // kubelet logs the arguments on any other exit code.
             assert_eq!(call.exit, Some(0), "{call}");
             points.add(1);
         }
-        // The driver needs none, so it mounts or refuses; mkfs runs at the first.
+        // The driver ignores secrets, so it mounts or refuses. The first call runs mkfs.
         let call = traced.call(&with(&[]));
         assert_eq!(call.exit, Some(0), "{call}");
         points.add(1);
@@ -133,7 +133,7 @@ fn crashed(points: &Points) {
     let driver = sandbox.install("example.com/loop", false, "");
     let volume = PersistentVolume::provision(&driver, "pv", "xfs", SIZE);
     let pod = Pod::new(&sandbox, &driver, &volume, UID);
-    // It waits for this, and has read its arguments.
+    // The driver waits for this lock, and has read its arguments.
     let id = VolumeId::parse(&volume.id()).unwrap();
     let lock = lock::volume(&id, Duration::ZERO).unwrap();
     let mut child = Command::new("/bin/sh")
@@ -160,8 +160,8 @@ fn crashed(points: &Points) {
     }
     let limited = is_limited();
     let pid = Pid::from_raw(child.id().try_into().unwrap());
-    // As a panic ends it. Rust's runtime takes one SIGSEGV for itself, to look for an overflow of the
-    // stack.
+    // As a panic ends it. Rust's runtime handles the first SIGSEGV itself, to detect a stack
+    // overflow.
     signal::kill(pid, Signal::SIGABRT).unwrap();
     let status = child.wait().unwrap();
     drop(lock);
@@ -172,7 +172,7 @@ fn crashed(points: &Points) {
 }
 
 struct Traced<'a> {
-    /// Bytes that were logged.
+    /// Number of bytes that were logged.
     heard: Cell<usize>,
     log: PathBuf,
     driver: &'a Driver,
@@ -181,7 +181,7 @@ struct Traced<'a> {
 }
 
 impl Traced<'_> {
-    /// Whether the trace has seen a program start: an empty one would prove nothing.
+    /// Whether the trace contains the start of a program, because an empty trace would prove nothing.
     fn logged(&self) -> bool {
         fs::read_to_string(&self.log).unwrap().contains("execve(")
     }
@@ -201,7 +201,7 @@ impl Traced<'_> {
         let call = self.driver.call_through(&strace, line);
         assert!(self.logged());
         let trace = fs::read_to_string(&self.log).unwrap();
-        // The first line is the driver's own start, which is where the secrets come from.
+        // The first line is the driver's own start, whose arguments contain the secrets.
         let children = trace.lines().skip(1).collect::<Vec<_>>().join("\n");
         let logged = self.journal.read();
         self.heard.update(|heard| heard + logged.len());
@@ -233,7 +233,7 @@ impl Traced<'_> {
     }
 }
 
-/// Every small file: volumes' images are larger.
+/// Reads every small file. Images of volumes are larger.
 fn files(root: &Path, seen: &mut Vec<(&str, Vec<u8>)>) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let found = entry.metadata().unwrap();

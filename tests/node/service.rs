@@ -1,4 +1,4 @@
-//! Kubelet is a unit of systemd, and what ends with it.
+//! kubelet as a unit of systemd, and processes that end with it.
 
 use crate::{
     lvm,
@@ -33,8 +33,8 @@ const LVM: &[Need] = &[
     Need::Tool("mkfs.ext4", "e2fsprogs"),
 ];
 
-/// Makes a program say in a file that it has begun and wait for another before it goes on; with `verb` only where that is
-/// its first argument.
+/// Makes a program create a file when it starts and wait for another one. With `verb`, only if that is its first
+/// argument.
 fn slow(name: &str, verb: &str, dir: &Path) -> (Wrapper, PathBuf, PathBuf) {
     let (begun, go) = (dir.join("begun"), dir.join("go"));
     let before = format!(
@@ -45,7 +45,7 @@ fn slow(name: &str, verb: &str, dir: &Path) -> (Wrapper, PathBuf, PathBuf) {
     (Wrapper::of(name, &before), begun, go)
 }
 
-/// So long a program takes to begin, or to end.
+/// How long a program may take to begin or to end.
 const SOON: Duration = Duration::from_secs(10);
 
 fn mkfs(_: &Points) {
@@ -60,7 +60,7 @@ fn mkfs(_: &Points) {
     pod.unmount().success();
 }
 
-/// Cut between suspending the volume and resuming it, it would stop everybody who uses it.
+/// If the unit's stop killed lvextend between suspend and resume, the volume would block all its users.
 fn lvextend(_: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("data", "ext4");
@@ -70,7 +70,7 @@ fn lvextend(_: &Points) {
     let expand = pod.expand_arguments(lvm::GROWN, lvm::SIZE);
     stopped(&node.driver, &expand, &begun, &go);
     drop(program);
-    // Nobody else grew it.
+    // Only the first call grew it.
     assert_eq!(lvm::told(&volume, "lv_size"), lvm::GROWN.to_string());
     node.expand(&volume, lvm::GROWN).success();
     assert!(size_of_filesystem(pod.dir()) > lvm::GROWN - 64 * MIB);
@@ -78,8 +78,8 @@ fn lvextend(_: &Points) {
     node.delete(&volume).success();
 }
 
-/// Runs a callout as a unit, stops the unit while the program that was made slow is at work, and
-/// lets that come to its end.
+/// Runs a callout as a unit, stops the unit while the slowed program is running, and lets that program
+/// finish.
 fn stopped(driver: &Driver, callout: &[String], begun: &Path, go: &Path) {
     let manager = ServiceManager::start();
     let executable = driver.executable().to_str().unwrap();
@@ -113,7 +113,7 @@ fn without(_: &Points) {
     let driver = sandbox.install("example.com/disk", false, "");
     let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    // As on a node whose manager does not answer: the directory is there, and nobody behind it.
+    // As on a node whose manager does not answer: its directory exists, but not the process.
     fs::create_dir_all("/run/systemd/system").unwrap();
     let asked = Command::new("systemd-run")
         .args(["--scope", "true"])

@@ -1,4 +1,4 @@
-//! A pool on a server that answers nothing any more, beside one that is well.
+//! A pool on a server that does not answer any more, beside a healthy one.
 
 use crate::sandbox;
 use flexvol_testing::{Driver, Need, Points, Sandbox, patience, tests};
@@ -17,7 +17,7 @@ tests! {
         => named;
 }
 
-/// A FUSE that nobody serves: who looks into it waits until this is dropped.
+/// A FUSE file system without a server: every access blocks until this is dropped.
 struct Silent {
     directory: PathBuf,
     device: Option<File>,
@@ -43,7 +43,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // Everybody who waits is answered that the server has gone.
+        // Blocked processes get an error that the server has gone.
         self.device = None;
         let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
     }
@@ -76,7 +76,7 @@ fn named(points: &Points) {
     let names = sandbox.pool().join("names");
     let before = fs::read_dir(&names).map(Iterator::count).ok();
     let silent = Silent::over(&silent);
-    // They wait together.
+    // The verbs wait in parallel.
     let plugins = sandbox.plugins();
     let plugins = plugins.to_str().unwrap();
     let verbs: [(&[&str], i32, &[&str]); 8] = [
@@ -90,7 +90,7 @@ fn named(points: &Points) {
         (&["show", "data"], 0, &["data"]),
         (&["explain", "data"], 0, &["To grow it"]),
         (&["gc"], 1, &[A]),
-        // What is in a pool that does not answer is not known.
+        // The content of a pool that does not answer is unknown.
         (&["show", "other"], 1, &[A]),
         (&["create", "other", "--size", "300Mi"], 1, &[A]),
     ];

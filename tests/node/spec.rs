@@ -1,4 +1,4 @@
-//! flex-spec.md is true: its examples, run one after another against an installed driver.
+//! Runs the examples of flex-spec.md one after another with an installed driver.
 
 use crate::{
     examples::{examples, filled},
@@ -32,7 +32,7 @@ fn examples_are_true(points: &Points) {
             })
             .collect();
         let call = driver.call(&argv);
-        // What is not known before the call stands in its reply.
+        // Values that are not known before the call are in its reply.
         let object = call.object().unwrap_or_else(|e| panic!("{e}: {call}"));
         if example.section == "provision" && handle.is_empty() {
             handle = call.text("volumeName");

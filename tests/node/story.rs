@@ -1,4 +1,4 @@
-//! How a story, a function of a backend, is declared once for each backend that it is told of.
+//! Declares a story, a function of a backend, for each backend.
 
 /// A story on one backend.
 macro_rules! story_on {
@@ -42,7 +42,7 @@ macro_rules! story_on {
 }
 pub(crate) use story_on;
 
-/// A list of stories, each a function of a backend, with the backends that it is told of.
+/// A list of stories, each a function of a backend, with their backends.
 macro_rules! stories {
     (@each [$($backend:tt)+] $promise:literal $story:expr) => {
         &[$(crate::story::story_on!($backend $promise $story)),+]

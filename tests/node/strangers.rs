@@ -1,5 +1,5 @@
-//! What others on the node, and pods in their volumes, do that is none of the driver's business, and
-//! nodes that are short of something.
+//! Actions of others on the node, and of pods in their volumes, that must not affect the driver; and nodes without
+//! some resource.
 
 use crate::{
     node::{MIB, vendor},
@@ -43,8 +43,8 @@ tests! {
         => user_namespace;
 }
 
-/// Mounts a FUSE that nobody serves on `$0`, and a tmpfs on that, with types and sources that are
-/// no text.
+/// Mounts a FUSE without a server on `$0`, and a tmpfs on that, with types and sources that are not
+/// valid text.
 fn strange(place: &Path) -> String {
     let place = place.display();
     format!(
@@ -54,7 +54,7 @@ fn strange(place: &Path) -> String {
     )
 }
 
-/// A process in a user namespace of its own, as everybody can have one, who has mounted that.
+/// A process in a user namespace of its own, as every user can have one, with those mounts.
 struct Stranger(Child);
 
 impl Stranger {
@@ -105,7 +105,7 @@ fn no_text(points: &Points) {
             let arguments = pod.mount_arguments("rw");
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             call(driver, &words);
-            // That of a call in a mount namespace of its own is not seen here.
+            // The mount of a call in a namespace of its own is not visible here.
             if !of_ours {
                 pod.unmount().success();
             }
@@ -150,7 +150,7 @@ fn namesake(points: &Points) {
         let inside = ours.root(&sandbox).join(above).join(name).join(below);
         fs::create_dir_all(&inside).unwrap();
         bind(File::open(&inside).unwrap().as_fd(), &target, false).unwrap();
-        // What is shown is in use, and nothing else is.
+        // The volume that the mount shows is in use, and no other.
         assert!(delete(&ours).failure().contains("still mounted"));
         delete(&theirs).success();
         assert!(!theirs.image(&sandbox).exists());
@@ -160,7 +160,7 @@ fn namesake(points: &Points) {
     delete(&ours).success();
 }
 
-/// A loop device as a node has others, until this is dropped.
+/// A foreign loop device. Detached on drop.
 pub struct Attached(PathBuf);
 
 impl Attached {
@@ -209,13 +209,13 @@ fn given_a_device(points: &Points) {
         assert!(message.contains("btrfs device remove"), "{message}");
         assert!(!message.contains("backup"), "{message}");
     };
-    // While it is mounted, too: the file system is not measured by what is not the volume's.
+    // Also while it is mounted: the file system is not measured with a foreign device.
     says_how(driver.call(&pod.expand_arguments(400 * MIB, 300 * MIB)));
     pod.unmount().success();
     says_how(pod.mount("rw"));
     points.add(3);
 
-    // As the message says.
+    // The instructions of the message.
     let image = Attached::new(&volume.image(&sandbox));
     let place = sandbox.path("by-hand");
     fs::create_dir(&place).unwrap();
@@ -235,7 +235,7 @@ fn given_a_device(points: &Points) {
         .call(&pod.expand_arguments(400 * MIB, 300 * MIB))
         .success();
 
-    // Also without that it can be deleted.
+    // It can also be deleted without that.
     run("btrfs", &["device", "add", "-f", other.path(), &dir]);
     let used = driver.call(&["delete", &volume.json("rw")]).failure();
     assert!(used.contains("still mounted"), "{used}");
@@ -253,7 +253,7 @@ fn moved_away(points: &Points) {
     let other = Attached::new(&file);
     let baseline = Baseline::of(&sandbox);
     let volume = PersistentVolume::provision(&driver, "data", "btrfs", 300 * MIB);
-    // One that is not looked at first has no part in it.
+    // Another volume, which must not be affected.
     let beside = PersistentVolume::provision(&driver, "beside", "btrfs", 300 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
@@ -269,14 +269,14 @@ fn moved_away(points: &Points) {
     assert!(volume.image(&sandbox).exists());
     driver.call(&["delete", &beside.json("rw")]).success();
     points.add(2);
-    // Also if it is held elsewhere by then.
+    // Also if a process keeps it busy by then.
     let file = File::open(pod.dir().join("file")).unwrap();
     assert!(pod.unmount().failure().contains("still uses it"));
     drop(file);
     pod.unmount().success();
     pod.unmount().success();
     assert_eq!(below(&sandbox.kubelet_root()), []);
-    // The data is where it was moved to.
+    // The data is where the pod moved it.
     let lost = pod.mount("rw").failure();
     assert!(lost.contains("restore it from a backup"), "{lost}");
     driver.call(&["delete", &volume.json("rw")]).success();
@@ -294,9 +294,9 @@ fn no_room(points: &Points) {
     let lock = format!("/run/flexvol/lock/{}", volume.id());
     assert!(Path::new(&lock).exists());
     for changed in [
-        // The lock's file is there.
+        // The lock's file exists.
         "mount --bind /run/flexvol/lock /run/flexvol/lock && mount -o remount,bind,ro /run/flexvol/lock",
-        // It was lost, and there is no inode for another.
+        // The lock's file was lost, and there is no inode for another.
         "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock",
         "mount -t tmpfs -o nr_inodes=1 none /run/flexvol",
         // The sandbox is in /run, too.
@@ -311,7 +311,7 @@ fn no_room(points: &Points) {
         driver.call_through(&through, &["unmount", dir]).success();
         points.add(1);
     }
-    // Whoever does anything else waits until there is room.
+    // Other callouts wait until there is an inode.
     let full = "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock";
     let refused = driver.call_where(full, &pod.expand_arguments(400 * MIB, 300 * MIB));
     let message = refused.failure();

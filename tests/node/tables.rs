@@ -1,5 +1,5 @@
-//! The mount tables of others, which a callout reads: how much of them there is, whose they are, and
-//! what a callout weighs while it reads them.
+//! Foreign mount tables that a callout reads: their size, their owners, and the memory that a callout takes for
+//! them.
 
 use crate::{
     node::{MIB, vendor},
@@ -36,7 +36,7 @@ tests! {
 struct Others(Child);
 
 impl Others {
-    /// What `script` starts has its input; so many processes write a line when they are where they stay.
+    /// Starts `script`, whose children inherit its input, and waits until so many processes have written a line.
     fn new(processes: usize, namespaces: &[&str], script: &str, arguments: &[&Path]) -> Self {
         let mut child = Command::new("unshare")
             .args(namespaces)
@@ -60,14 +60,14 @@ impl Drop for Others {
     }
 }
 
-/// A directory in which a namespace may mount, and which nobody else sees changed.
+/// Makes a directory in which a namespace can mount without effect on others.
 fn place(sandbox: &Sandbox) -> std::path::PathBuf {
     let place = sandbox.path("place");
     fs::create_dir(&place).unwrap();
     place
 }
 
-/// As everybody can who has a user namespace.
+/// As every user with a user namespace can.
 fn flood(points: &Points) {
     let sandbox = sandbox();
     let driver = vendor(&sandbox, "hello-directory");
@@ -107,17 +107,17 @@ fn flood(points: &Points) {
     points.add(1);
 }
 
-/// The first of the two processes sees nothing of the volume, nobody sees everything.
+/// The first of two processes sees nothing of the volume, and no process sees everything.
 fn other_root(points: &Points) {
     in_use_below(points, "");
 }
 
-/// The namespace's topmost root shows nothing of it.
+/// The topmost mount of the namespace's root hides it.
 fn covered_root(points: &Points) {
     in_use_below(points, "mount -t tmpfs none /");
 }
 
-/// A volume is mounted below the root of the second of two processes alone, and then this is done there.
+/// Mounts a volume below the root of only the second of two processes, and then runs `then` there.
 fn in_use_below(points: &Points, then: &str) {
     let sandbox = sandbox();
     let driver = vendor(&sandbox, "hello-directory");
@@ -153,7 +153,7 @@ fn in_use_below(points: &Points, then: &str) {
     points.add(1);
 }
 
-/// Of which each shows the mount that is counted.
+/// Many root directories, each of which shows the counted mount.
 fn many_roots(points: &Points) {
     let sandbox = sandbox();
     let place = place(&sandbox);
@@ -196,7 +196,7 @@ fn first_thread_ended(points: &Points) {
     let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
-    // SYS_exit ends the thread that calls it, here after the other one has begun.
+    // SYS_exit ends only the calling thread, here after the other one has begun.
     let program = r#"
 import ctypes, os, platform, sys, threading, time
 def second():
@@ -208,7 +208,7 @@ def second():
 threading.Thread(target=second).start()
 ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
 "#;
-    // Where a directory is removed, the kernel takes away what is mounted on it in every namespace.
+    // When a directory is removed, the kernel unmounts what is mounted on it in every namespace.
     let script = format!("mount --bind \"$1\" \"$0\"; exec python3 -c '{program}'");
     let place = place(&sandbox);
     let namespaces = ["--mount", "--propagation", "private"];
@@ -221,7 +221,7 @@ ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
     points.add(1);
 }
 
-/// Kubelet's own `oom_score_adj` is inherited by what it starts.
+/// kubelet's own `oom_score_adj` is inherited by its children.
 fn protection(points: &Points) {
     let sandbox = sandbox();
     let driver = sandbox.install("flexvol.test/protected", false, "reserve = \"0%\"");
@@ -233,7 +233,7 @@ fn protection(points: &Points) {
         .truncate(false)
         .open(format!("/run/flexvol/lock/{}", volume.id()))
         .unwrap();
-    // The callout waits for it while it is looked at.
+    // The callout waits for this lock while it is examined.
     lock.lock().unwrap();
     for (inherited, expected) in [("-999", "0"), ("500", "500")] {
         let script = format!("echo {inherited} > /proc/self/oom_score_adj && exec \"$@\"");

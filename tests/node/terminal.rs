@@ -1,4 +1,4 @@
-//! What pods choose and people read, on root's terminal.
+//! Text that pods choose and that is shown on root's terminal.
 
 use crate::{
     by_hand::{said, said_json},
@@ -16,8 +16,8 @@ tests! {
         => commands;
 }
 
-/// A process in a mount namespace of its own, as a container has one, that has mounted a directory
-/// somewhere else, too.
+/// A process in a mount namespace of its own, as in a container, with a bind mount of a directory at
+/// another place.
 struct Container(Child);
 
 impl Container {

@@ -25,14 +25,14 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Does something with each volume, in its place.
+    /// Runs `act` for each volume, in order.
     fn each(&self, mut act: impl FnMut(&PersistentVolume, &Pod<'_>)) {
         for volume in &self.volumes {
             act(volume, &Pod::new(&self.sandbox, &self.driver, volume, UID));
         }
     }
 
-    /// All are mounted at once, each on a device of its own, with the file that belongs into it.
+    /// Mounts all at once. Each has a device of its own, and its own file.
     fn mount(&self) {
         self.each(|volume, pod| {
             pod.mount("rw").success();
@@ -48,7 +48,7 @@ impl Crowd {
         });
     }
 
-    /// What each file system says that it holds.
+    /// The size of each file system, as `df` shows it.
     fn sizes(&self) -> Vec<u64> {
         let mut sizes = Vec::new();
         self.each(|_, pod| {
@@ -74,7 +74,7 @@ fn thousand(points: &Points) {
         driver,
         volumes: Vec::new(),
     };
-    // A volume's whole life takes so many times as long as its beginning.
+    // A volume's whole life takes this many times as long as its creation.
     let started = Instant::now();
     while crowd.volumes.len() < VOLUMES && budget().allows_part(started, 20) {
         let name = format!("pv{}", crowd.volumes.len());
@@ -84,7 +84,7 @@ fn thousand(points: &Points) {
     crowd.mount();
     let small = crowd.sizes();
     crowd.unmount();
-    // Not mounted: this kernel may not let a mounted ext4 grow.
+    // Unmounted, because this kernel may refuse to grow a mounted ext4.
     crowd.each(|_, pod| {
         let call = crowd.driver.call(&pod.expand_arguments(GROWN, SIZE));
         call.success();

@@ -1,4 +1,4 @@
-//! An ext3 or ext4 that the kernel refuses after a power cut: which is mended by a mount, and which is left as it is.
+//! An ext3 or ext4 that the kernel refuses after a power cut: which ones a mount repairs, and which stay unchanged.
 
 use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{Hidden, Need, PersistentVolume, Pod, Points, tests};
@@ -28,7 +28,7 @@ tests! {
 const SIZE: u64 = 300 * MIB;
 const GROWN: u64 = 480 * MIB;
 
-/// The first sector is newer than the second, which has the checksum.
+/// Makes the first sector newer than the second, which has the checksum.
 fn tear(image: &Path) {
     let image = File::options().write(true).open(image).unwrap();
     // `s_mtime`, `s_wtime` and `s_mnt_count`, which every mount changes.
@@ -36,7 +36,7 @@ fn tear(image: &Path) {
     image.sync_all().unwrap();
 }
 
-/// The number of mounts alone: `e2fsck` writes one run of words after the other, the checksum last.
+/// Changes only the mount count: `e2fsck` writes one run of words after another, and the checksum last.
 fn tear_by_one_bit(image: &Path) {
     flip(image, 1024 + 0x34, 0x10);
 }
@@ -61,8 +61,8 @@ fn torn(points: &Points) {
     }
 }
 
-/// The kernel grows the file system in its journal and tells the copies of the superblock in a later
-/// transaction. Between the two the copies are of a smaller file system, and the journal is full.
+/// The kernel grows the file system in its journal and updates the copies of the superblock in a later transaction. In
+/// between the copies describe a smaller file system, and the journal is not empty.
 fn torn_in_growth(_: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = node.with_file("ext4");
@@ -75,7 +75,7 @@ fn torn_in_growth(_: &Points) {
     tear(&image);
     assert!(!is_clean(&image), "not torn");
 
-    // What could do it by guessing is not there.
+    // Without the tools that would repair by guessing.
     let hidden = Hidden::tools(&["debugfs", "e2fsck"]);
     let pod = node.pod(&volume);
     pod.mount("rw").success();
@@ -87,8 +87,8 @@ fn torn_in_growth(_: &Points) {
     node.delete(&volume).success();
 }
 
-/// The copies and the journal tell of a growth of which the second sector of the superblock alone does: both were being
-/// written when the power went.
+/// The copies, the journal and the superblock's second sector have a growth that its first sector lacks: both were
+/// being written at the power cut.
 fn torn_before_growth(_: &Points) {
     const FIRST_SECTOR: u64 = 1024;
     let node = Node::new(Backend::Loop);
@@ -99,7 +99,7 @@ fn torn_before_growth(_: &Points) {
     let read = File::open(&image).unwrap();
     read.read_exact_at(&mut before, FIRST_SECTOR).unwrap();
     grow_by_tools(&node, &volume);
-    // A file without a name is chained to the superblock, in the journal, unless there is a file of such files.
+    // Without the feature orphan_file, an unlinked open file is linked from the superblock, in the journal.
     let mut chained = Command::new("tune2fs");
     chained.args(["-O", "^orphan_file"]).arg(&image);
     chained.output().unwrap();
@@ -132,7 +132,7 @@ fn torn_before_growth(_: &Points) {
     node.delete(&volume).success();
 }
 
-/// Leaves in the image what is there at a power cut just after a file was synced.
+/// Leaves in the image the content after a power cut just after a file was synced.
 fn cut_off(node: &Node, volume: &PersistentVolume) {
     let image = volume.image(&node.sandbox);
     let pod = node.pod(volume);
@@ -142,7 +142,7 @@ fn cut_off(node: &Node, volume: &PersistentVolume) {
     copy(&cut, &image);
 }
 
-/// A copy of the image as it is when a file was just synced.
+/// Copies the image just after a file was synced.
 fn cut_off_mounted(node: &Node, pod: &Pod<'_>, image: &Path) -> PathBuf {
     let synced = pod.dir().join("synced");
     fs::write(&synced, vec![7; 1 << 20]).unwrap();
@@ -162,8 +162,8 @@ fn expect_synced(pod: &Pod<'_>) {
     );
 }
 
-/// A disk that returns what was not written to it: the kernel's checksums tell, and `e2fsck -p` would
-/// make the loss complete.
+/// A disk that returns wrong data: the kernel's checksums detect it, and `e2fsck -p` would complete the
+/// loss.
 fn one_bit(points: &Points) {
     const LENGTH: u64 = 0x10 + 3;
     const DESCRIPTOR_BLOCK: u64 = 4096 + 0x30;
@@ -178,7 +178,7 @@ fn one_bit(points: &Points) {
         ("ext3", true, LENGTH, 0x10),
         ("ext4", false, RECOVER, 0x4),
         ("ext4", false, HAS_JOURNAL, 0x4),
-        // Of the first group, by its descriptor.
+        // The first group, according to its descriptor.
         ("ext4", false, INODE_TABLE, 0x10),
     ] {
         let node = Node::new(Backend::Loop);
@@ -209,7 +209,7 @@ fn one_bit(points: &Points) {
     }
 }
 
-/// One group, as mke2fs makes it of so little: nothing tells damage from a tear.
+/// A single block group, as mke2fs makes it at this size: a torn write cannot be told from damage.
 fn alone(_: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = PersistentVolume::provision(&node.driver, "pv", "ext4", 64 * MIB);
@@ -239,7 +239,7 @@ fn alone(_: &Points) {
     node.delete(&volume).success();
 }
 
-/// A right checksum over it would make `e2fsck` believe it, and everything else damaged.
+/// With a valid checksum over it, `e2fsck` would trust it and take everything else for damaged.
 fn lost_sector(points: &Points) {
     const SECOND_SECTOR: u64 = 1024 + 512;
     for size in [64 * MIB, SIZE] {
@@ -309,7 +309,7 @@ fn grow_by_tools(node: &Node, volume: &PersistentVolume) {
     assert!(succeeds(Command::new("resize2fs").arg(&image)));
 }
 
-/// The first copy of the superblock, and after it of what describes the groups.
+/// The first copy of the superblock and of the group descriptors after it.
 struct Copies(Vec<u8>);
 
 impl Copies {
@@ -330,7 +330,7 @@ impl Copies {
     }
 }
 
-/// Into the same file: a volume is known by more than its content.
+/// Into the same file, because a volume is identified by more than its content.
 fn copy(from: &Path, to: &Path) {
     let mut copy = Command::new("cp");
     assert!(succeeds(copy.arg("--sparse=always").args([from, to])));

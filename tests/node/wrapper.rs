@@ -1,4 +1,4 @@
-//! A program that does something before the one of its name, where the driver looks first, until this is dropped.
+//! A wrapper of a program, in the directory that the driver searches first. Removed on drop.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ const FIRST: &str = "/var/lib/flexvol/bin";
 pub struct Wrapper(PathBuf);
 
 impl Wrapper {
-    /// `before` is text of bash, in which `$@` is what the program is called with.
+    /// `before` is text for bash, in which `$@` are the program's arguments.
     pub fn of(name: &str, before: &str) -> Self {
         let program = Path::new(FIRST).join(name);
         let text = format!("#!/bin/bash\n{before}\nexec /usr/sbin/{name} \"$@\"\n");

@@ -1,4 +1,4 @@
-//! A node that comes up on the disk of another that lost its power: what its driver makes of it.
+//! Checks a node that boots from the disk of another one after a power failure.
 
 use crate::{
     machine::{DIARY, entry},
@@ -17,15 +17,15 @@ use std::{
 pub struct Check<G> {
     node: Node<G>,
     disk: PathBuf,
-    /// On the node: what its neighbour holds.
+    /// Path of the neighbour's content on the node.
     neighbour: String,
 }
 
-/// What the diary on a disk says of the volume.
+/// The state of the volume according to the diary on a disk.
 #[derive(Default)]
 struct Expected {
     handle: Option<String>,
-    /// Its file system has at least this size.
+    /// Minimum size of its file system.
     size: u64,
     files: BTreeMap<String, String>,
     growing: bool,
@@ -33,21 +33,21 @@ struct Expected {
     deleted: bool,
 }
 
-/// What was seen on the way.
+/// Observations during a check.
 #[derive(Default)]
 pub struct Seen {
-    /// The kernel alone was asked first.
+    /// The volume was mounted without the driver first.
     pub plain: bool,
-    /// A kernel that replayed the log left an xfs that xfs_repair would have changed.
+    /// After the kernel replayed the log of an xfs, xfs_repair would still have changed the file system.
     pub xfs_was_bad: bool,
-    /// Storage of a volume that nobody was told of stayed, and `gc` removed it.
+    /// Storage of a volume that was never reported had stayed, and `gc` removed it.
     pub unfinished: bool,
     /// LVM could not read its own metadata.
     pub lvm_was_torn: bool,
 }
 
 impl<G: Ground> Check<G> {
-    /// Remembers what the node's disk, this image, holds before the life begins.
+    /// Remembers the content of the node's disk image before the life begins.
     pub fn new(mut node: Node<G>, disk: &Path, story: &Story) -> Self {
         node.ground.insert_disk().unwrap();
         let neighbour = format!("{}/neighbour", node.ground.kubelet());
@@ -64,12 +64,12 @@ impl<G: Ground> Check<G> {
         }
     }
 
-    /// Comes up on the disk and checks everything. The volume is gone afterwards.
+    /// Boots from the disk and checks everything. The volume is deleted afterwards.
     pub fn check(&mut self, story: &Story, plainly: bool, when: &str) -> Seen {
         let expected = expected(&self.disk, story);
         let mut seen = Seen::default();
         if let Err(words) = self.node.ground.insert_disk() {
-            // Nothing above LVM can mend it, and nothing is done.
+            // Nothing above LVM can repair this, and the driver must change nothing.
             let refused = self.node.call(&["provision", &request("pv", SIZE)]);
             assert_eq!(
                 refused.outcome(),
@@ -110,7 +110,7 @@ impl<G: Ground> Check<G> {
         let leaked = format!("{when}: leaked");
         self.node.ground.expect_as_remembered(&leaked);
         let neighbour = self.node.ground.storage(&story.neighbour);
-        // Read in large pieces, which an emulated disk does in a quarter of the time.
+        // Large reads take a quarter of the time on an emulated disk.
         let compare = format!(
             "dd if={neighbour} bs=4M iflag=direct status=none | cmp - {}",
             self.neighbour
@@ -121,7 +121,7 @@ impl<G: Ground> Check<G> {
         seen
     }
 
-    /// The volume is mounted, checked, grown if it was to be, written to, and unmounted clean.
+    /// Mounts the volume, checks it, grows it if that was requested, writes to it, and unmounts it clean.
     fn live_on(
         &mut self,
         volume: &PersistentVolume,
@@ -157,7 +157,7 @@ impl<G: Ground> Check<G> {
         if first.outcome() == Outcome::Success {
             return;
         }
-        // This kernel may not let this process grow a mounted ext4.
+        // The kernel may not permit this process to grow a mounted ext4.
         assert!(
             first.failure().contains("CAP_SYS_RESOURCE"),
             "{when}: {first}"
@@ -167,7 +167,7 @@ impl<G: Ground> Check<G> {
         self.node.expand(volume, GROWN, SIZE).success();
     }
 
-    /// Mounts and unmounts without the driver, as a person would, and asks xfs_repair.
+    /// Mounts and unmounts without the driver, as a person would, and runs xfs_repair.
     fn recover_plainly(&mut self, storage: &str) -> bool {
         let dir = self.node.dir();
         self.node.run(&format!(
@@ -197,8 +197,8 @@ fn volume(handle: &str, filesystem: &'static str) -> PersistentVolume {
     }
 }
 
-/// What the diary of a disk says, up to the last entry that is there: each was written after all
-/// before it were.
+/// Reads a disk's diary up to its last entry that reached the disk. Each entry was written after everything
+/// before it.
 fn expected(image: &Path, story: &Story) -> Expected {
     let disk = File::open(image).unwrap();
     let last = (0..story.facts.len()).rev().find(|number| {

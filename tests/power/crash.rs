@@ -1,5 +1,5 @@
-//! Crash images: the recorded disk as it was after each write, and as it may have been when any part
-//! of what was not flushed was lost.
+//! Crash images: the recorded disk after each write, and variants in which any part of the unflushed writes
+//! was lost.
 
 use crate::{
     HERE, NEEDS,
@@ -28,7 +28,7 @@ use std::{
     time::Instant,
 };
 
-// The longest is first: there is time for all that mount here beside it.
+// The longest test is first: those on this machine run beside it.
 tests! {
     "lvm: an xfs volume survives a power cut after any write of its life", NEEDS
         => |points| in_machine(Backend::Lvm, "xfs", points);
@@ -40,24 +40,24 @@ tests! {
         => |points| in_machine(Backend::Lvm, "ext4", points);
 }
 
-/// Of each moment: with all that was written, and so often with a part of what may be lost. A machine
-/// takes ten seconds for one.
+/// Number of images per moment with a random part of the unflushed writes, besides the one with all. A machine
+/// takes ten seconds for an image.
 const TORN_HERE: u64 = 3;
 const TORN_IN_MACHINE: u64 = 1;
 
-/// So many images are looked at in one pass where it takes hours, of which each pass tells.
+/// Maximum number of images per pass in a run of hours, because each pass reports progress.
 const LONG: usize = 40;
 
-/// A moment, and one of its images.
+/// A moment, and one of its crash images.
 type Cut = (usize, Left);
 
-/// What a cut leaves of what was not flushed.
+/// The unflushed writes that survive a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Left {
     All,
-    /// By chance, as this number has it.
+    /// A random part, with this number as seed.
     Some(u64),
-    /// All but a sector of the superblock of a volume's ext4, which has two: by chance hardly one in a thousand images has it.
+    /// All but one of the two sectors of an ext4 volume's superblock. Hardly one in a thousand random images has this.
     AllButSectorOfSuperblock(u64),
 }
 
@@ -77,13 +77,13 @@ impl Display for Left {
 struct Tally {
     whole: u64,
     torn: u64,
-    /// xfs that only the driver's mount made clean.
+    /// xfs file systems that became clean only by the driver's mount.
     mended: u64,
     plain: u64,
     unfinished: u64,
     lvm_was_torn: u64,
     torn_superblocks: u64,
-    /// Disks that were looked at: what is lost may be nothing, or make no difference.
+    /// Hashes of the disks that were checked. Different cuts may leave identical disks.
     disks: HashSet<u64>,
 }
 
@@ -93,10 +93,10 @@ impl Tally {
     }
 }
 
-/// Sectors are written whole.
+/// Sectors are written atomically.
 const SECTOR: u64 = 512;
 
-/// Images of files are looked at by this machine.
+/// Checks images of files on this machine.
 fn here(filesystem: &'static str, points: &Points) {
     let _alone = HERE.lock().unwrap_or_else(PoisonError::into_inner);
     let story = Story::record(Backend::Loop, filesystem);
@@ -109,7 +109,7 @@ fn here(filesystem: &'static str, points: &Points) {
     images(size, &story, place.path(), Node::here, points);
 }
 
-/// Those of logical volumes by a virtual one, whose disk is exchanged under it.
+/// Checks images of logical volumes in a virtual machine, whose disk is replaced.
 fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
     let story = Story::record(backend, filesystem);
     let place = tempfile::tempdir_in(arena()).unwrap();
@@ -123,8 +123,8 @@ fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
 }
 
 struct Size {
-    /// While there is a time box, so many images are looked at in one pass over the log: its points are
-    /// spread over the whole life.
+    /// Number of images in one pass over the log while time is limited: its moments are spread over the whole
+    /// life.
     pass: usize,
     torn: u64,
     /// Whether each write of the superblock is torn.
@@ -208,7 +208,7 @@ fn images<G: Ground>(
     );
 }
 
-/// Goes once over the log and checks the images of these cuts, which are sorted.
+/// Passes once over the log and checks these cuts, which are sorted.
 fn run<G: Ground>(
     cuts: &[Cut],
     story: &Story,
@@ -266,13 +266,13 @@ fn run<G: Ground>(
     }
 }
 
-/// Each write of the superblock of a volume's ext4 as it is torn at once, and when all is written that follows until it is
-/// flushed.
+/// Torn writes of the superblock of a volume's ext4: right after the write, and when everything until the next flush
+/// was written.
 fn torn_superblocks(story: &Story) -> Vec<Cut> {
     let is_superblock = |to, data: &[u8]| superblock(to, data).is_some();
     let writes = story.log.writes(is_superblock).unwrap();
     let moments = writes.iter().flat_map(|number| {
-        // A write that is forced is not torn, and the next flush may be the one that comes with it.
+        // A write with FUA is not torn, and the next flush may be the one of the write itself.
         [number + 1, story.log.flush_after(*number)]
     });
     let moments: BTreeSet<usize> = moments.filter(|moment| *moment > story.start).collect();
@@ -282,7 +282,7 @@ fn torn_superblocks(story: &Story) -> Vec<Cut> {
     torn.collect()
 }
 
-/// How far in a write the superblock of an ext4 begins, other than that of the disk's own.
+/// Offset in a write of a superblock of ext4, except that of the disk's own file system.
 fn superblock(to: u64, data: &[u8]) -> Option<u64> {
     const BLOCK: usize = 4096;
     const SUPERBLOCK: usize = 1024;
@@ -293,7 +293,7 @@ fn superblock(to: u64, data: &[u8]) -> Option<u64> {
     (to > 0 || number > 0).then(|| u64::try_from(number * BLOCK + SUPERBLOCK).unwrap())
 }
 
-/// Tells what a disk holds from what another holds. A hole is zeros.
+/// Hashes the content of a disk. Holes count as zeros.
 fn content(image: &Path) -> u64 {
     const BLOCK: usize = 4096;
     let disk = File::open(image).unwrap();
@@ -317,7 +317,7 @@ fn content(image: &Path) -> u64 {
     }
 }
 
-/// Keeps what a power cut left, as it was before the driver saw it, if its check fails.
+/// Keeps the image after a power cut, as it was before the driver saw it, if its check fails.
 struct KeptOnFailure(PathBuf);
 
 impl KeptOnFailure {

@@ -1,4 +1,4 @@
-//! The ground that is this machine, whose volumes are files.
+//! The ground on this machine, where volumes are files.
 
 use crate::{
     executable,
@@ -19,7 +19,7 @@ pub struct Here {
 }
 
 impl Node<Here> {
-    /// A node whose pool's disk is this image, once it is inserted.
+    /// A node whose pool is on this disk image, after the image is inserted.
     pub fn here(disk: &Path) -> Self {
         let sandbox = Sandbox::new(&executable());
         let driver = sandbox.install("example.com/power", false, "");

@@ -1,4 +1,4 @@
-//! The ground that is a virtual machine. Its first disk has the pool, and behind it a diary.
+//! The ground in a virtual machine. Its first disk has the pool, and behind it a diary.
 
 use crate::{
     executable,
@@ -7,16 +7,16 @@ use crate::{
 use flexvol_lab::vm::{Machine, Outcome, Setup};
 use std::{path::Path, time::Duration};
 
-/// How long anything may take in there.
+/// Timeout of everything in the machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The disk with the pool, as the machine knows it.
+/// Index of the disk with the pool.
 const DISK: usize = 0;
 
 /// The pool ends before this byte of its disk, and the diary begins here.
 pub const DIARY: u64 = 1920 << 20;
 
-/// What the volumes are.
+/// The kind of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Files on an ext4.
@@ -25,11 +25,11 @@ pub enum Backend {
     Lvm,
 }
 
-/// What is kept of the disk where it is the only thing that is: the log of its writes, or itself.
+/// What is kept of the disk: the log of its writes, or the disk itself.
 pub enum Keep<'a> {
     /// The disk.
     Disk(&'a Path),
-    /// A record of all that is written to it.
+    /// A log of all writes to it.
     Log(&'a Path),
 }
 
@@ -40,7 +40,7 @@ pub struct There {
 }
 
 impl Backend {
-    /// What a driver with these volumes is called in reports.
+    /// Name of the backend in reports.
     pub fn on(self) -> &'static str {
         match self {
             Backend::Loop => "a pool on ext4",
@@ -79,7 +79,7 @@ impl Node<There> {
         node
     }
 
-    /// A machine with a driver; what is on its disk was not looked at yet.
+    /// A machine with a driver, whose disk may have any content.
     pub fn in_machine(place: &Path, keep: &Keep<'_>, backend: Backend) -> Self {
         let setup = Setup::new(place);
         let setup = match keep {
@@ -104,14 +104,14 @@ impl Node<There> {
         node
     }
 
-    /// Begins a call and does not wait for its end.
+    /// Begins a call without waiting for its end.
     pub fn begin(&mut self, arguments: &[&str]) {
         let line = self.line(arguments);
         self.ground.machine.start(&line).unwrap();
     }
 
-    /// Writes an entry of the diary. It comes after everything it speaks of, and flushes nothing: on
-    /// the disk it is only if all that was flushed before it is too.
+    /// Writes an entry of the diary, after everything that it states. It flushes nothing, so it is on the disk
+    /// only if everything flushed before it is too.
     pub fn note(&mut self, number: usize) {
         let at = DIARY / 512 + u64::try_from(number).unwrap();
         self.run(&format!(
@@ -132,8 +132,8 @@ impl There {
         self.run(script).success().unwrap()
     }
 
-    /// All that a callout can leave behind on the disk and in the kernel. What was promised in /run goes
-    /// with the next boot, or to `gc`.
+    /// Everything that a callout can leave on the disk and in the kernel. Promised space in /run is released by
+    /// the next boot or by `gc`.
     fn inventory(&mut self) -> String {
         let pool = match self.backend {
             Backend::Loop => "find /disk/pool -printf '%y %s\\n' | sort; stat -f -c '%f %d' /disk",
@@ -170,7 +170,7 @@ impl Ground for There {
     }
 
     fn insert_disk(&mut self) -> Result<(), String> {
-        // Whatever was promised in /run does not outlast a boot.
+        // A boot clears /run, and with it promised space.
         self.must("rm -rf /run/flexvol /run/lvm && blockdev --flushbufs /dev/vda");
         if self.backend == Backend::Loop {
             self.must("mount /dev/vda /disk");
@@ -203,7 +203,7 @@ impl Ground for There {
     }
 }
 
-/// What the sectors of the diary begin with.
+/// The beginning of the diary's sectors.
 pub fn entry(number: usize) -> String {
     format!("entry {number} ")
 }

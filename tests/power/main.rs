@@ -1,6 +1,6 @@
-//! What a power cut leaves: a volume's life in a virtual machine whose disk is recorded write by
-//! write, and that disk as it may be after each of them, given to the driver of this machine. Needs
-//! root and qemu, but no KVM.
+//! Power failures: a volume's life runs in a virtual machine whose disk is recorded write by write. The
+//! driver of this machine then gets that disk as it may be after each write. Needs root and qemu, but no
+//! KVM.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod check;
@@ -18,8 +18,8 @@ fn main() -> ExitCode {
     run_cases("power", cases(&[crash::TESTS, reset::TESTS]), 2)
 }
 
-/// Of tests that mount on this machine one runs at a time: what each leaves is looked for. Beside it are
-/// those whose volumes are in a virtual one.
+/// Serializes the tests that mount on this machine, because each checks what it left. Those with volumes in a
+/// virtual machine run beside them.
 static HERE: Mutex<()> = Mutex::new(());
 
 /// The driver's executable.

@@ -1,4 +1,4 @@
-//! A node with a driver that is called as kubelet calls it, wherever the node is.
+//! A node with a driver that is called as kubelet calls it, on this machine or in a virtual one.
 
 use flexvol_lab::vm::{Outcome, quoted};
 use flexvol_testing::{Call, PersistentVolume};
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
-/// What a node stands on: this machine or a virtual one, with a driver and the disk of its pool.
+/// A place for a node: this machine or a virtual one, with a driver and the disk of its pool.
 pub trait Ground {
     /// Runs a script of bash.
     fn run(&mut self, script: &str) -> Outcome;
@@ -14,16 +14,16 @@ pub trait Ground {
     fn driver(&self) -> String;
     /// Kubelet's root directory.
     fn kubelet(&self) -> String;
-    /// A volume's file or device.
+    /// The file or device of a volume.
     fn storage(&self, volume: &str) -> String;
-    /// Comes up on the pool's disk, as after a boot. An error: what LVM says of a group whose metadata
-    /// a cut tore, which LVM writes without a flush between text and pointer.
+    /// Inserts the pool's disk, as a boot does. Returns LVM's message if a cut tore the metadata of the volume
+    /// group, which LVM writes without a flush between text and pointer.
     fn insert_disk(&mut self) -> Result<(), String>;
-    /// Lets go of the disk, and checks what the pool lies on.
+    /// Removes the disk, and checks the file system or volume group of the pool.
     fn take_out_disk(&mut self);
-    /// Remembers all that is on the node beside volumes' data.
+    /// Remembers everything on the node except volumes' data.
     fn remember(&mut self);
-    /// All is again as it was then.
+    /// Checks that everything is as remembered.
     fn expect_as_remembered(&mut self, when: &str);
 }
 
@@ -50,7 +50,7 @@ impl<G: Ground> Node<G> {
         }
     }
 
-    /// The script that makes a call.
+    /// The script that makes a callout.
     pub fn line(&self, arguments: &[&str]) -> String {
         let words: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
         let (driver, words) = (quoted(&self.ground.driver()), words.join(" "));
@@ -88,7 +88,7 @@ impl<G: Ground> Node<G> {
         self.call(&arguments.each_ref().map(String::as_str))
     }
 
-    /// Writes a file of the volume and returns its SHA-256, once it and its name are synced.
+    /// Writes a file in the volume, syncs it and its name, and returns its SHA-256.
     pub fn write(&mut self, name: &str, kibibytes: u32) -> String {
         let dir = self.dir();
         let line = self.run(&format!(
@@ -97,7 +97,7 @@ impl<G: Ground> Node<G> {
         line.split(' ').next().unwrap().to_owned()
     }
 
-    /// The SHA-256 of each of these files of the volume that can be read.
+    /// The SHA-256 of each of these files that can be read.
     pub fn sums<'a>(
         &mut self,
         names: impl IntoIterator<Item = &'a String>,
@@ -122,13 +122,13 @@ impl<G: Ground> Node<G> {
         blocks.parse::<u64>().unwrap() * unit.parse::<u64>().unwrap()
     }
 
-    /// Checks a file system, which is not mounted, and changes nothing.
+    /// Checks an unmounted file system without changing it.
     pub fn fsck(&mut self, filesystem: &str, storage: &str) -> Outcome {
         self.ground.run(&fsck(filesystem, storage))
     }
 }
 
-/// The command that checks a file system and changes nothing.
+/// The command that checks a file system without changing it.
 pub fn fsck(filesystem: &str, storage: &str) -> String {
     match filesystem {
         "xfs" => format!("xfs_repair -f -n {storage}"),

@@ -21,10 +21,10 @@ tests! {
         => |points| resets("xfs", points);
 }
 
-/// How many there are to be had; each at a moment of its own.
+/// Number of resets, each at another moment.
 const RESETS: usize = 50;
 
-/// A growth takes less in the machine.
+/// Longest delay before a reset. A growth takes less in the machine.
 const LONGEST: Duration = Duration::from_millis(1000);
 
 fn resets(filesystem: &'static str, points: &Points) {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 pub const SIZE: u64 = 300 << 20;
 pub const GROWN: u64 = 480 << 20;
 
-/// What the diary says, in this order.
+/// The entries of the diary, in this order.
 #[derive(Clone, Debug)]
 pub enum Fact {
     /// There are a pool and a neighbour in it, and nothing else.
@@ -21,11 +21,11 @@ pub enum Fact {
     Mounted(u64),
     /// A file with this SHA-256 was synced.
     Written(String, String),
-    /// Its growth was asked for.
+    /// Its growth was requested.
     Growing,
     /// It was grown, and its file system has this size.
     Grown(u64),
-    /// Its removal was asked for.
+    /// Its removal was requested.
     Deleting,
     /// It was removed.
     Deleted,
@@ -36,15 +36,15 @@ pub struct Story {
     pub filesystem: &'static str,
     pub facts: Vec<Fact>,
     pub log: WriteLog,
-    /// What the neighbour is called on the node.
+    /// Path of the neighbour's content on the node.
     pub neighbour: String,
-    /// The first entry of the log that is of the life.
+    /// The first entry of the log that belongs to the life.
     pub start: usize,
     _place: TempDir,
 }
 
 impl Story {
-    /// Has it happen in a machine.
+    /// Runs the life in a machine and records it.
     pub fn record(backend: Backend, filesystem: &'static str) -> Self {
         let place = tempfile::tempdir_in(arena()).unwrap();
         let path = place.path().join("log");
@@ -90,7 +90,7 @@ impl Diary {
 }
 
 fn neighbour(node: &mut Node<There>) -> String {
-    // Another volume has come and gone, so that the pool's directories do not grow later.
+    // Another volume was made and deleted, so that the pool's directories do not grow later.
     for name in ["gone", "neighbour"] {
         let call = node.call(&["provision", &request(name, 16 << 20)]);
         let volume = PersistentVolume::from_reply(name, "ext4", &call.success());

@@ -1,8 +1,8 @@
-//! What real releases of Kubernetes called, for the layers that read it and that call it again.
+//! Recorded calls of real releases of Kubernetes, for tests that parse them and tests that replay them.
 
 use serde_json::Value;
 
-/// All that one release called of one driver's installations, in its order.
+/// All calls that one release made to one driver's installations, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
     pub release: &'static str,
@@ -18,7 +18,7 @@ macro_rules! of_this_driver {
     };
 }
 
-/// What was called of this driver. `tests/kubernetes/recorded.rs` tells the story and records it.
+/// Calls to this driver. `tests/kubernetes/recorded.rs` records them.
 pub const OF_THIS_DRIVER: [Recording; 5] = [
     of_this_driver!("1.20.2"),
     of_this_driver!("1.24.17"),
@@ -27,7 +27,7 @@ pub const OF_THIS_DRIVER: [Recording; 5] = [
     of_this_driver!("1.37.1"),
 ];
 
-/// What was called of a driver that only logged, before there was this one.
+/// Calls to a driver that only logged them.
 pub const OF_ANOTHER: Recording = Recording {
     release: "1.20.2",
     text: include_str!("../fixtures/kubernetes-1.20.2.jsonl"),

@@ -1,18 +1,18 @@
-//! What does not apply to each of our drivers, and why; nothing else may be left out.
+//! Checks that do not apply to each of our drivers, with the reasons. No other check may be left out.
 
-/// A check, or all whose names begin so, and the reason the tester gives.
+/// The beginning of checks' names, and the reason that the tester gives.
 pub type Reason = (&'static str, &'static str);
 
-/// All our drivers say so to what has had no use since 1.6.5.
+/// None of our drivers supports a callout that kubelet has not needed since 1.6.5.
 pub const NAMELESS: &[Reason] = &[("gvn.", "getvolumename is Not supported")];
 
-/// Kubelet gives the files to the group; directory volumes do it themselves.
+/// kubelet changes the files' group, except for directory volumes, whose driver does that itself.
 pub const GROUPED: &[Reason] = &[(
     "mnt.fsgroup-both-keys",
     "init says fsGroup: true: kubelet gives the files to the group",
 )];
 
-/// Local volumes that need no controller.
+/// Local volumes without attach.
 pub const NOT_ATTACHED: &[Reason] = &[
     ("att.", "init says attach: false"),
     ("wfa.", "init says attach: false"),
@@ -20,10 +20,10 @@ pub const NOT_ATTACHED: &[Reason] = &[
     ("det.", "init says attach: false"),
 ];
 
-/// A local volume cannot be elsewhere, so there is nothing to ask.
+/// A local volume cannot be on another node.
 pub const ALWAYS_HERE: &[Reason] = &[("isa.", "isattached is Not supported")];
 
-/// A directory has no device of its own.
+/// A directory volume has no device of its own.
 pub const DIRECTORIES: &[Reason] = &[
     (
         "fmt.",

@@ -1,4 +1,4 @@
-//! A driver as many were written, and everything it does wrong.
+//! A driver in the style of classic scripts, and all its faults.
 
 use crate::{executable, tester::run_through};
 use flexvol_testing::{Need, Points, Sandbox, tests};
@@ -9,7 +9,7 @@ tests! {
         => classic;
 }
 
-/// What drivers of this kind were seen to do.
+/// Faults that drivers of this kind were seen to have.
 const FAULTS: &[&str] = &[
     // A usage text, and unquoted arguments.
     "cli.no-args",
@@ -19,23 +19,23 @@ const FAULTS: &[&str] = &[
     "cli.spaces-in-paths",
     // echo -n.
     "out.newline",
-    // {"status":"Success"} and nothing more.
+    // {"status":"Success"} without capabilities.
     "init.success-all-capabilities",
     // Always true.
     "isa.false-is-success",
-    // What blkid says nothing about is formatted.
+    // Data that blkid does not know is formatted.
     "fmt.unsigned-data-refused",
     "fmt.partition-table-refused",
     "fmt.ambivalent-refused",
-    // kubernetes.io/readwrite is not looked at.
+    // kubernetes.io/readwrite is ignored.
     "mnt.ro-is-ro",
     // Anything that is mounted there is taken for the volume.
     "mnt.other-thing-mounted-there",
-    // mkfs against mkfs.
+    // Two mkfs at once.
     "con.same-mount-8x",
-    // mkfs -t $fs, which is a word for each blank in it.
+    // mkfs -t $fs, which the shell splits at spaces.
     "cli.shell-metachars",
-    // A log that cannot be written speaks on standard error.
+    // A failure to write the log is reported on standard error.
     "out.readonly-log-dir",
 ];
 
@@ -45,7 +45,7 @@ fn classic(points: &Points) {
     fs::create_dir(&directory).unwrap();
     let driver = directory.join("classic-shell");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("drivers/classic-shell/classic-shell");
-    // With its mode.
+    // Copies the mode as well.
     fs::copy(script, &driver).unwrap();
     let config = sandbox.path("sanity.toml");
     fs::write(
@@ -53,7 +53,7 @@ fn classic(points: &Points) {
         "fs_type = \"ext4\"\n[options]\nimage = \"{image}\"\n",
     )
     .unwrap();
-    // Its log goes with the namespace.
+    // Its log is on a tmpfs, which goes with the mount namespace.
     let log = "mount -t tmpfs none /var/log && exec \"$0\" \"$@\"";
     let own = [
         "unshare",

@@ -1,11 +1,11 @@
-//! What a run of the tester found, and whether that is all right.
+//! The result of a run of the tester, and whether it is as expected.
 
 use super::applicable::Reason;
 use flexvol_testing::Points;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Found {
     pub exit: i32,
@@ -13,10 +13,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// From the tester's JSON.
+    /// Parses the tester's JSON.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a report.
     pub fn of(report: &str, exit: i32) -> Result<Self, String> {
         let report: Value = serde_json::from_str(report).map_err(|error| error.to_string())?;
         let checks = report["checks"].as_array().ok_or("there are no checks")?;
@@ -26,7 +26,7 @@ impl Found {
         })
     }
 
-    /// The checks that ended so, and why.
+    /// The checks with this outcome, and their reasons.
     pub fn which(&self, outcome: &str) -> BTreeMap<&str, &str> {
         let ended = self
             .checks
@@ -37,7 +37,7 @@ impl Found {
             .collect()
     }
 
-    /// The names of those that failed, warnings apart.
+    /// The names of failed checks, without warnings.
     pub fn failed(&self) -> BTreeSet<&str> {
         let failed = self
             .checks
@@ -55,7 +55,7 @@ impl Found {
         names.collect()
     }
 
-    /// Everything about one check.
+    /// The whole report about one check.
     pub fn about(&self, name: &str) -> String {
         let check = self.checks.iter().find(|check| check["check"] == name);
         format!("{:#}", check.unwrap_or(&Value::Null))
@@ -66,10 +66,10 @@ fn text<'a>(check: &'a Value, key: &str) -> &'a str {
     check[key].as_str().unwrap_or_default()
 }
 
-/// Nothing failed, what was left out is among `left`, and what does not apply is listed.
+/// Checks that nothing failed, what was left out is in `left`, and what does not apply is listed.
 ///
 /// # Panics
-/// When it is otherwise.
+/// When one of these does not hold.
 pub fn passes(found: &Found, lists: &[&[Reason]], left: &[&str], points: &Points) {
     let failed: Vec<_> = found
         .failed()
@@ -77,7 +77,7 @@ pub fn passes(found: &Found, lists: &[&[Reason]], left: &[&str], points: &Points
         .map(|name| found.about(name))
         .collect();
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
-    // Nothing failed, whether something was left out or not.
+    // 3 means that nothing failed but something was left out.
     assert!([0, 3].contains(&found.exit), "exit status {}", found.exit);
     assert_eq!(found.which("error"), BTreeMap::new());
     let reasons: Vec<_> = lists.iter().copied().flatten().collect();

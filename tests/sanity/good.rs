@@ -47,7 +47,7 @@ tests! {
         => ordinary;
 }
 
-/// What a run on a driver like ours may take as root on two cores; with attach there is more to call.
+/// Limit for a run on one of our drivers as root on two cores. With attach there are more calls.
 const THREE_MINUTES: Duration = Duration::from_secs(180);
 
 fn configuration(sandbox: &Sandbox, kind: &str) -> String {
@@ -85,7 +85,7 @@ fn looped(attach: bool, lists: &[&[Reason]], points: &Points) {
     passes(&found, lists, &["fmt.unreadable-refused"], points);
 }
 
-/// On the one file system with limits for directories that any machine has.
+/// Runs on btrfs, the only file system with limits for directories on any machine.
 fn directories(points: &Points) {
     let filesystem = PoolFilesystem {
         kind: "btrfs",
@@ -105,7 +105,7 @@ fn directories(points: &Points) {
     passes(&found, lists, &["fmt.unreadable-refused"], points);
 }
 
-/// Installed as a vendor does it.
+/// Installs the driver as a vendor does.
 fn hello(name: &str, lists: &[&[Reason]], points: &Points) {
     let sandbox = sandbox();
     let directory = sandbox.plugins().join(format!("example.com~{name}"));

@@ -1,5 +1,5 @@
-//! `flexvol-sanity` on drivers that are known: ours, which pass, and one after the manner of the
-//! classic scripts, whose faults are found.
+//! `flexvol-sanity` on known drivers: ours pass, and the faults of one in the style of classic scripts are
+//! found.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod applicable;
@@ -15,8 +15,8 @@ fn main() -> ExitCode {
     run_layer("sanity", &[good::TESTS, classic::TESTS])
 }
 
-/// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where
-/// the test was carried to another machine. The other executables are beside it.
+/// The driver's executable: the one built with this test, or `FLEXVOL_EXECUTABLE` if the test runs on
+/// another machine. The other executables are beside it.
 fn executable() -> PathBuf {
     env::var_os("FLEXVOL_EXECUTABLE").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_flexvol")),

@@ -1,4 +1,4 @@
-//! A run of the tester.
+//! Runs the tester.
 
 use crate::{executable, found::Found};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The checks there are, each with what it needs.
+/// All checks, each with its requirements.
 pub fn list() -> Vec<(String, String)> {
     let output = Command::new(executable().with_file_name("flexvol-sanity"))
         .arg("list")
@@ -22,15 +22,15 @@ pub fn list() -> Vec<(String, String)> {
     checks.collect()
 }
 
-/// Runs all checks but the skipped ones, with a configuration of the test's own.
+/// Runs all checks except the skipped ones, with this configuration.
 pub fn run(driver: &Path, directory: &Path, configuration: &str, more: &[&str]) -> Found {
     let config = directory.join("sanity.toml");
     fs::write(&config, configuration).unwrap();
     run_through(&[], driver, &config, more)
 }
 
-/// The same with the tester started by another program. The journal is beside the configuration: what
-/// another run on this machine left is none of the test's business.
+/// Like [`run`], with the tester started by another program. The journal is beside the configuration, so that
+/// earlier runs on this machine do not matter.
 pub fn run_through(through: &[&str], driver: &Path, config: &Path, more: &[&str]) -> Found {
     let tester = executable().with_file_name("flexvol-sanity");
     assert!(

@@ -1,6 +1,6 @@
-//! Node tests that run on any machine, and are worth running in this one too: its kernel is a
-//! Debian's, and the driver has every capability, so mounted file systems grow by themselves. What
-//! that makes no difference to is left to the faster machine.
+//! Node tests that run on any machine and are worth running in the virtual one too: it has a kernel of
+//! Debian, and the driver has every capability, so mounted file systems grow without a helper. Tests for
+//! which this makes no difference run only on the faster machine.
 
 /// Their names.
 pub const ALSO: &[&str] = &[

@@ -1,4 +1,4 @@
-//! Node tests, run in the machine by the executable that runs them here.
+//! Runs node tests in the machine, with the executable that runs them here.
 
 use crate::{NEEDS, chosen};
 use flexvol_lab::vm::{Machine, Said, Setup, quoted};
@@ -13,19 +13,19 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long one test may take in there.
+/// Timeout of one test.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// How long one may take that tries every point.
+/// Timeout of a test that tries every point.
 const EVERY_POINT: Duration = Duration::from_secs(4 * 3600);
 
-/// In the machine: the executables.
+/// Directory of the executables in the machine.
 const PLACE: &str = "/opt/flexvol";
 
-/// The node tests that need another machine than this may be, and [`chosen::ALSO`].
+/// The node tests that this machine may be unable to run, and [`chosen::ALSO`].
 ///
 /// # Panics
-/// When a chosen one is not a node test, or the tests cannot be built.
+/// When a name in [`chosen::ALSO`] is not a node test, or the tests cannot be built.
 pub fn cases() -> Vec<Case> {
     let listed = Command::new(node()).arg("--needs").output().unwrap();
     assert!(listed.status.success(), "list the node tests: {listed:?}");
@@ -67,7 +67,7 @@ fn node() -> &'static Path {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .args(["test", "--locked", "--no-run", "--test", "node"])
             .args(["--quiet", "--message-format", "json"]);
-        // Built for one package, cargo would build what it shares with others once more.
+        // For a single package, cargo would build shared dependencies again.
         if env::var_os("FLEXVOL_BUILT").is_some() {
             cargo.arg("--workspace");
         }
@@ -83,7 +83,7 @@ fn node() -> &'static Path {
     })
 }
 
-/// A file system with the executables, without their symbols, which are most of them.
+/// An image with the executables, stripped of symbols, which are the largest part.
 fn image() -> &'static Path {
     static IMAGE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, image) = IMAGE.get_or_init(|| {
@@ -139,8 +139,8 @@ fn machine() -> Result<Machine, String> {
     start().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
-/// Runs one test in a machine: a fresh one, or the one of this thread, which is given up when a test
-/// fails in it.
+/// Runs one test in a fresh machine or in the one of this thread, which is discarded when a test fails in
+/// it.
 fn run(name: &str, fresh: bool, points: &Points) -> Result<(), String> {
     let shared = if fresh { None } else { SHARED.take() };
     let mut machine = match shared {
@@ -154,7 +154,7 @@ fn run(name: &str, fresh: bool, points: &Points) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one test and returns how many points it counted, but for itself.
+/// Runs one test and returns how many points it counted, without the point for itself.
 fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     let budget = budget();
     let every = if budget.every_point {
@@ -194,7 +194,7 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     let said = Report::of(&lines);
     match said {
         Some(said) if status == 0 && said.tests == 1 => {
-            // Otherwise they were printed as they came.
+            // Otherwise they were printed at once.
             if !said.notes.is_empty() && !budget.every_point {
                 println!("{name} ... {}", said.notes);
             }
@@ -204,11 +204,11 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     }
 }
 
-/// What a run of one node test says.
+/// The output of one node test.
 struct Report {
     tests: u64,
     points: u64,
-    /// What the test printed about itself.
+    /// Notes that the test printed.
     notes: String,
 }
 
@@ -227,7 +227,7 @@ impl Report {
         let text = lines.get(start..end)?.join(" ");
         let (_, notes) = text.split_once(" ... ")?;
         let mut notes = notes.trim().trim_end_matches("ok").trim();
-        // How long it took is said out here.
+        // The duration is reported by the caller.
         if let Some((before, "s)")) = notes.rsplit_once(' ')
             && let Some(at) = before.rfind('(')
         {

@@ -1,4 +1,4 @@
-//! What the virtual machine itself promises, and what is done to it from outside.
+//! Properties of the virtual machine itself, and faults that the host causes.
 
 use crate::{NEEDS, guest::image_of};
 use flexvol_lab::vm::{DISK_BYTES, Machine, Said, Setup};
@@ -93,7 +93,7 @@ fn recorded(_: &Points) {
     let number = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().unwrap());
     assert_eq!(number(0), 0x006a_7366_7773_6872, "the magic number");
     assert!(number(16) >= 1, "no entries");
-    // The first entry: sector, sectors, flags, bytes, and in the next sector what was written.
+    // The first entry: sector, sectors, flags, bytes; the next sector has the written data.
     assert_eq!((number(512), number(520)), (5 * 8, 8));
     assert_eq!(&log[1024..][..4096], pattern);
     let disk = File::open(disk).unwrap();
@@ -108,7 +108,7 @@ fn files(_: &Points) {
     let mut bytes = vec![0; 3 << 20];
     let mut source = File::open("/dev/urandom").unwrap();
     source.read_exact(&mut bytes).unwrap();
-    // Lengths that are no multiple of anything, and bytes that look like the end of a script.
+    // An unaligned length, and bytes that look like the end of a script.
     bytes.extend_from_slice(b"\n0 0\n");
     let mut machine = restore();
     for (name, bytes) in [("long", &bytes[..]), ("empty", b"")] {
@@ -144,7 +144,7 @@ fn boots(_: &Points) {
     assert_eq!(look(&mut booted), look(&mut restore()));
 }
 
-/// Where this process is to start a machine and wait, if it is a child of [`ends`].
+/// Directory in which this process must start a machine and wait, if it is a child of [`ends`].
 pub fn place_of_held() -> Option<PathBuf> {
     let mut arguments = env::args().skip(1);
     (arguments.next()? == "--hold-a-machine").then(|| PathBuf::from(arguments.next().unwrap()))
@@ -177,7 +177,7 @@ fn ends(_: &Points) {
         line.trim(),
         name()
     );
-    // The signal that nobody can handle.
+    // SIGKILL cannot be handled.
     holder.kill().unwrap();
     holder.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -1,6 +1,6 @@
-//! Tests in a virtual machine with a Debian kernel, device-mapper, quotas and every capability: the
-//! same node tests as on this machine, and what can only be done to a machine from outside. Needs
-//! root and qemu, but no KVM.
+//! Tests in a virtual machine with a Debian kernel, device-mapper, quotas and every capability: node tests
+//! that also run on this machine, and tests that only the host of a machine can make. Needs root and qemu,
+//! but no KVM.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(
     clippy::print_stdout,
@@ -30,6 +30,6 @@ fn main() -> ExitCode {
     let mut all = cases(&[machine::TESTS, protected::TESTS, tester::TESTS]);
     all.extend(guest::cases());
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    // A machine has a processor of its own, and a gibibyte.
+    // A machine has one processor and a gibibyte of memory.
     run_cases("vm", all, processors.min(4))
 }

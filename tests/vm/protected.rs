@@ -1,5 +1,5 @@
-//! A kernel that lets nobody write to a device that is mounted, and mounts none that somebody has open
-//! for writing.
+//! A kernel that denies writes to a mounted device, and does not mount a device that a process has open for
+//! writing.
 
 use crate::NEEDS;
 use flexvol_lab::vm::{Machine, Setup};
@@ -12,7 +12,7 @@ tests! {
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// A pool of images and one of logical volumes. The kernel is asked first whether it protects.
+/// A pool of images and one of logical volumes. First checks that the kernel has this protection.
 const POOLS: &str = r#"
 set -ex
 mkfs.ext4 -q /dev/vda
@@ -29,8 +29,8 @@ for backend in loop lvm; do
 done
 "#;
 
-/// One volume: mounted, mounted again beside itself and read-only, grown while it is mounted and
-/// while it is not, and deleted.
+/// The life of one volume: mounted, mounted a second time and read-only, grown mounted and unmounted, and
+/// deleted.
 const LIFE: &str = r#"
 set -ex
 backend=$1 type=$2

@@ -1,5 +1,5 @@
-//! `flexvol-sanity` on the backends that need what only this machine has: volume groups, quotas, and
-//! devices whose reads fail.
+//! `flexvol-sanity` on backends with requirements that only the virtual machine meets: volume groups, quotas, and
+//! devices with read errors.
 
 #[path = "../sanity/applicable.rs"]
 #[allow(
@@ -39,11 +39,11 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-/// A run takes a minute on this machine.
+/// Timeout. A run takes a minute on this machine.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Runs the tester on a driver that the script has set up as `/plugins/example.com~disk/disk`, with the
-/// configuration that it left in `/sanity.toml`.
+/// Runs the tester on the driver that the script configured in `/disk.toml`, with the tester's configuration in
+/// `/sanity.toml`.
 fn tested(script: &str, more: &str) -> Found {
     let mut machine = Machine::restore(&Setup::new(&arena())).unwrap();
     let driver = executable(env!("CARGO_BIN_EXE_flexvol"));
@@ -68,7 +68,7 @@ fn tested(script: &str, more: &str) -> Found {
     Found::of(&report, ran.status).unwrap_or_else(|error| panic!("{error}: {}", ran.output))
 }
 
-/// Reads of the volume fail from now on, as those of a disk do that is worn out.
+/// A script after which reads of the volume fail, as on a worn-out disk.
 const BREAK: &str = r#"
 name=$(dmsetup info -c --noheadings -o name "$SANITY_CONTENT")
 sectors=$(blockdev --getsz "$SANITY_CONTENT")
@@ -77,14 +77,13 @@ echo "0 $sectors error" | dmsetup load "$name"
 dmsetup resume "$name"
 "#;
 
-/// Every callout takes this machine a second with lvm: unless every point is tried, what other block
-/// volumes show is left to them, and what directories show on btrfs to those. What does not apply costs
-/// nothing.
+/// Checks for lvm, where every callout takes a second in this machine. Unless every point is tried, the rest is
+/// left to other block volumes, and for directories to btrfs. Checks that do not apply cost nothing.
 const FOR_LVM: &str =
     "fmt.uns,fmt.unr,mnt.happy,mnt.fsgroup,exp.grow,umt.dead,att.,wfa.,isa.,det.,gvn.";
 const FOR_DIRECTORIES: &str =
     "mnt.happy,mnt.ro,mnt.fsgroup,exp.,umt.keeps,umt.dead,att.,wfa.,isa.,det.,gvn.,fmt.";
-/// The rest of attaching is asked of volumes in files, by the same code.
+/// Checks with attach. The rest runs on volumes in files, with the same code.
 const FOR_ATTACHED: &str =
     "att.happy,att.repeat,wfa.returns,isa.,det.happy,det.repeat,mnt.fsgroup,gvn.";
 
@@ -111,7 +110,7 @@ fn dir(points: &Points) {
     passes(&tested(script, &which(FOR_DIRECTORIES)), lists, &[], points);
 }
 
-/// These checks, unless every point is tried.
+/// Restricts the run to these checks, unless every point is tried.
 fn which(some: &str) -> String {
     match budget().every_point {
         true => String::new(),

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A driver as most were written: bash, and jq for the JSON.
+# A driver like most: bash, with jq for the JSON.
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 reply() { echo "$1"; exit 0; }
 case "$1" in

@@ -1,4 +1,4 @@
-/* The system calls of mounting a volume's image, and nothing around them:
+/* Makes only the system calls that mount a volume's image:
  * loop_mount IMAGE FILESYSTEM DIR */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* The system calls of unmounting a volume: loop_unmount DIR */
+/* Makes only the system calls that unmount a volume: loop_unmount DIR */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

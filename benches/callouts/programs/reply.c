@@ -1,4 +1,4 @@
-/* The least a driver can do: prints one line that was known when it was built, -DREPLY="...". */
+/* The cheapest possible driver: prints one constant line, -DREPLY="...". */
 #include <stdio.h>
 
 int main(void) { return puts(REPLY) == EOF; }

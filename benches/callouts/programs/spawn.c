@@ -1,10 +1,10 @@
-/* Runs programs in turns and prints what each run cost: spawn ROUNDS <LIST
+/* Runs programs alternately and prints the cost of each run: spawn ROUNDS <LIST
  *
- * A line of the list is a label, a program and its arguments, separated by tabs; an argument may
- * be empty. Every round runs all lines in their order, so that what disturbs the machine disturbs
- * them alike. Programs get no environment and /dev/null. Output, a line a run: label, CPU in
- * microseconds, elapsed microseconds, page faults, peak memory in KiB, exit status. Small and static, because a
- * child's peak counts its parent's memory up to exec. */
+ * A line of the list has a label, a program and its arguments, separated by tabs. Arguments may be
+ * empty. Every round runs all lines in order, so that disturbances affect them alike. Programs get
+ * an empty environment and /dev/null. Prints a line for each run: label, CPU time in microseconds,
+ * elapsed microseconds, page faults, peak memory in KiB, exit status. This program is small and
+ * static, because a child's peak includes its parent's memory until exec. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Prints the addresses of the code that a program runs, each once, in the order in which it is first run:
+/* Prints the addresses of the code that a program runs, each once, in the order of their first use:
  * trace PROGRAM ARGUMENTS
  *
- * Of an executable at a fixed address, and of the processes that it makes as long as they are the same program. */
+ * The executable must have a fixed address. Follows its child processes until they exec another program. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
             continue;
         }
         if (signal == SIGTRAP) note(process);
-        /* A new process begins with a stop. */
+        /* A new process starts with SIGSTOP. */
         if (signal == SIGTRAP || signal == SIGSTOP) signal = 0;
         ptrace(PTRACE_SINGLESTEP, process, NULL, signal);
     }

@@ -1,9 +1,9 @@
-/* The system calls of growing a mounted XFS volume with its image and its loop device:
+/* Makes the system calls that grow a mounted XFS volume with its image and its loop device:
  * xfs_grow IMAGE DEVICE DIR BYTES
  *
- * With -DSAFE, and a LOCK behind these, what no driver may leave out: it works in a process that can be left behind when the kernel does not
- * answer, holds a lock, sees whose file system it is, measures it through a mount that nobody else has, and marks the
- * image durably before and after. */
+ * With -DSAFE, and the argument LOCK, also those that no driver may omit: it works in a process that can be left
+ * behind if the kernel does not answer, holds a lock, checks whose file system it is, measures it through a
+ * private mount, and durably marks the image before and after. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/loop.h>

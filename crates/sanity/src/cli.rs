@@ -139,7 +139,7 @@ struct Telling {
 }
 
 impl Telling {
-    /// One volume is for one check at a time.
+    /// An existing volume can be used by only one check at a time.
     fn jobs(&self, source: &Source) -> usize {
         match source {
             Source::Existing => 1,
@@ -201,8 +201,8 @@ pub fn run() -> Result<ExitCode> {
     }
 }
 
-/// Does something with a driver that was asked what it is, in the tester's own place, watched over by
-/// another process, which undoes afterwards what was made.
+/// Runs `work` on a prepared run. This happens in a second process with directories of its own; its guard
+/// undoes afterwards what was made.
 fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) -> Result<ExitCode> {
     let mut config = match &settings.config {
         Some(path) => Config::read(path)?,
@@ -228,14 +228,14 @@ fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) ->
     work(&run)
 }
 
-/// The driver by its name. Not resolved any further: it may look at the name it was called by.
+/// The path of the driver. Links are not resolved, because a driver may depend on the name it is called by.
 fn executable(settings: &Settings, config: &Config) -> Result<PathBuf> {
     let driver = settings.driver.as_ref().or(config.driver.as_ref());
     let driver = driver.context("which driver? give --driver PATH")?;
     std::path::absolute(driver).context("find the driver")
 }
 
-/// What the run is, with everything that can be wrong with that.
+/// Validates the settings and returns the run's header.
 fn header(settings: &Settings, config: Config, executable: PathBuf) -> Result<Header> {
     ensure!(
         executable.is_file(),
@@ -245,7 +245,7 @@ fn header(settings: &Settings, config: Config, executable: PathBuf) -> Result<He
     let name = settings.name.clone().or(config.name.clone());
     let size = settings.size.as_ref().or(config.size.as_ref());
     let tag = tag();
-    // As the kernel names it in the mount table.
+    // The kernel shows the resolved path in the mount table.
     let temporary = fs::canonicalize(env::temp_dir()).context("find the temporary directory")?;
     Ok(Header {
         name: driver_name(name, &executable)?,
@@ -262,7 +262,7 @@ fn header(settings: &Settings, config: Config, executable: PathBuf) -> Result<He
     })
 }
 
-/// `vendor~driver/driver` is how drivers are installed.
+/// Returns vendor and driver. Drivers are installed as `vendor~driver/driver`.
 fn driver_name(given: Option<String>, executable: &Path) -> Result<(String, String)> {
     let directory = executable.parent().and_then(Path::file_name);
     let installed = directory.and_then(|name| name.to_str()?.split_once('~'));
@@ -284,7 +284,7 @@ fn driver_name(given: Option<String>, executable: &Path) -> Result<(String, Stri
     }
 }
 
-/// Eight digits that another run does not have.
+/// Eight digits that are unique to a run.
 fn tag() -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! What is tested and with what: the command line over `sanity.toml`.
+//! The configuration of a run: the command line takes precedence over `sanity.toml`.
 
 use crate::callout::argument::Options;
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,19 +14,19 @@ use std::{
 pub struct Config {
     /// The driver's executable, where it is installed.
     pub driver: Option<PathBuf>,
-    /// `vendor/driver`; else from the directory `vendor~driver` the executable is in.
+    /// `vendor/driver`. By default taken from the executable's directory, `vendor~driver`.
     pub name: Option<String>,
     /// Options of an existing volume, or of every volume if a value has `{image}` or `{device}`.
     pub options: Options,
-    /// What a secret of the volume has.
+    /// Content of the volume's secret.
     pub secrets: Options,
-    /// The file system to ask for; empty for the driver's own choice.
+    /// The file system to request; empty for the driver's default.
     pub fs_type: String,
-    /// Bytes of a new volume, with a suffix `Mi` or `Gi` if one likes.
+    /// Size of new volumes: bytes, or a number with the suffix `Mi` or `Gi`.
     pub size: Option<String>,
-    /// Seconds in which every callout must have answered.
+    /// Seconds within which every callout must answer.
     pub deadline: Option<u64>,
-    /// The name of this node, as `attach` gets it.
+    /// The name of this node, for `attach`.
     pub node: Option<String>,
     /// The name of another node that the backend knows.
     pub other_node: Option<String>,
@@ -35,37 +35,37 @@ pub struct Config {
     pub volume: Hooks,
 }
 
-/// How volumes come and go.
+/// How volumes are made and removed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hooks {
-    /// A command that makes the volume `$SANITY_NAME` of `$SANITY_BYTES` and prints its options.
+    /// A command that makes the volume `$SANITY_NAME` of `$SANITY_BYTES` bytes and prints its options.
     pub create: Vec<String>,
     /// A command that removes the volume `$SANITY_NAME`, whose options are `$SANITY_OPTIONS`.
     pub remove: Vec<String>,
-    /// What `provision` gets besides name and size, as from a storage class.
+    /// Parameters for `provision` besides name and size, as from a storage class.
     pub parameters: Options,
-    /// The file or device that has the volume's bytes; `{KEY}` is the volume's option KEY,
-    /// `{KEY:sha256:DIGITS}` the beginning of that one's SHA-256, and `{name}` its name.
+    /// The file or device with the volume's bytes. `{KEY}` stands for the volume's option KEY,
+    /// `{KEY:sha256:DIGITS}` for the first digits of its SHA-256, and `{name}` for the volume's name.
     pub content: Option<String>,
-    /// What a volume is.
+    /// The kind of storage.
     pub kind: Kind,
     /// A command that makes reading the volume's content (`$SANITY_CONTENT`) fail.
     pub break_reads: Vec<String>,
-    /// A command that makes the server of a mounted volume die for good.
+    /// A command that permanently kills the server of a mounted volume.
     pub kill_server: Vec<String>,
-    /// What is mounted can only be read, whatever is asked for.
+    /// Volumes can only be read, however they are mounted.
     pub read_only: bool,
 }
 
-/// What a driver's author says a volume is.
+/// The kind of storage of a volume, as the driver's author configures it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A device of its own, with a file system on it.
+    /// A block device of its own, with a file system on it.
     #[default]
     Block,
-    /// Part of a file system that it shares: nothing is ever formatted for it.
+    /// A directory of a shared file system, which is never formatted for a volume.
     Directory,
 }
 
@@ -76,7 +76,7 @@ impl Config {
     }
 
     /// # Errors
-    /// With the line, and without its text: it may have a secret.
+    /// The line number, without the line's text, which may contain a secret.
     fn parse(text: &str) -> Result<Self> {
         let line = |error: &toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start));
@@ -102,7 +102,7 @@ impl Config {
     }
 }
 
-/// A flat JSON object of strings: the text itself, or a file with it.
+/// Parses a flat JSON object of strings, given as text or as a file.
 pub fn options(argument: &str) -> Result<Options> {
     let text = if argument.trim_start().starts_with('{') {
         argument.to_owned()
@@ -113,10 +113,10 @@ pub fn options(argument: &str) -> Result<Options> {
         .with_context(|| "understand the options: one JSON object whose values are strings")
 }
 
-/// The same for secrets.
+/// Parses secrets like [`options`].
 ///
 /// # Errors
-/// Without a word of what was given.
+/// Messages contain nothing of what was given.
 pub fn secrets(argument: &str) -> Result<Options> {
     let text = if argument.trim_start().starts_with('{') {
         argument.to_owned()
@@ -128,7 +128,7 @@ pub fn secrets(argument: &str) -> Result<Options> {
         .context("understand the secrets: one JSON object whose values are strings")
 }
 
-/// `320Mi`, `1Gi` or bytes.
+/// Parses `320Mi`, `1Gi` or bytes.
 pub fn bytes(text: &str) -> Result<u64> {
     let (digits, shift) = match text.strip_suffix("Mi") {
         Some(digits) => (digits, 20),

@@ -1,6 +1,6 @@
-//! What a driver says of itself before anything is checked: in `init`, and by what it calls Not
-//! supported. That word about a volume that does not exist decides nothing; about one that does, it
-//! is what Kubernetes remembers for the whole driver.
+//! Asks a driver for its capabilities before any check: with `init`, and by the callouts to which it answers
+//! Not supported. That answer is inconclusive if the volume does not exist. If it exists, Kubernetes takes the
+//! answer as valid for the whole driver, and so does the tester.
 
 use crate::{
     bench::Bench,
@@ -19,7 +19,7 @@ use crate::{
 use anyhow::{Context, Result};
 use std::{collections::BTreeSet, path::Path};
 
-/// Asks the driver what it does not do at all, and how volumes are had.
+/// Finds out which callouts the driver does not support, and how volumes can be made.
 pub fn discover(run: &mut Run) -> Result<()> {
     run.first = Some(first_init::init(run)?);
     let init = run.call(&["init".to_owned()], &Manner::default())?;
@@ -48,15 +48,15 @@ pub fn discover(run: &mut Run) -> Result<()> {
             run.unknown.clear();
             run.unsupported = unsupported;
         }
-        // It has no such callout, which is nothing to complain about.
+        // The driver has no `provision`, which is no fault.
         Err(_) if guess => run.source = Source::None,
-        // The checks that need a volume say so.
+        // The checks that need a volume report this.
         Err(_) => {}
     }
     record_known(run)
 }
 
-/// Writes down what one needs to know of the driver to undo what is made with it.
+/// Records what is needed to undo what the run makes with this driver.
 fn record_known(run: &Run) -> Result<()> {
     run.record(&Record::Known {
         source: run.source.clone(),
@@ -65,7 +65,7 @@ fn record_known(run: &Run) -> Result<()> {
     })
 }
 
-/// What is called Not supported of a volume that does not exist.
+/// Returns the callouts that answer Not supported for a volume that does not exist.
 fn doubtful(run: &Run) -> Result<BTreeSet<String>> {
     let place = run.scratch.join("nobody");
     let mut doubtful = BTreeSet::new();
@@ -81,7 +81,7 @@ fn doubtful(run: &Run) -> Result<BTreeSet<String>> {
     Ok(doubtful)
 }
 
-/// Options like those of the configuration, for a volume that does not exist.
+/// Returns options like those of the configuration, for a volume that does not exist.
 fn like_existing(run: &Run) -> Options {
     let nobody = format!("sanity-{}-nobody", run.tag);
     let image = run.scratch.join(format!("{nobody}.img"));
@@ -98,7 +98,7 @@ fn like_existing(run: &Run) -> Options {
         .collect()
 }
 
-/// Options of a volume that was removed. A device's name may be another device's by now.
+/// Returns the options of a removed volume. Device names are replaced, because the kernel reuses them.
 fn removed(options: &Options, tag: &str) -> Options {
     let other = |text: &String| {
         if Path::new(text).starts_with("/dev") {
@@ -113,12 +113,12 @@ fn removed(options: &Options, tag: &str) -> Options {
         .collect()
 }
 
-/// Asks again for a volume that exists, in the order of its life.
+/// Repeats the inconclusive callouts for a volume that exists, in the order of its life.
 fn asked(bench: &Bench) -> Result<(Volume, BTreeSet<String>), Stop> {
     let run = bench.run;
     let volume = bench.volume()?;
     let mut unsupported = BTreeSet::new();
-    // What goes wrong here is for the checks to judge.
+    // The checks judge failures; here they do not matter.
     let device = bench.attached(&volume, "rw").unwrap_or_default();
     let directory = bench.dir.join("place");
     system::make_directory(&directory).context("make a directory")?;

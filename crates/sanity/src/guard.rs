@@ -1,7 +1,7 @@
-//! A run is two processes: one that does it, and its guard, which started it and outlives it. The guard
-//! takes Ctrl-C and SIGTERM, ends the other and everything the driver started, and undoes what the
-//! journal says was made. If the guard itself is killed, the kernel kills the other, and the next
-//! run undoes the rest by the journal.
+//! A run is two processes: the worker, which runs the checks, and its guard, which starts and outlives it. The
+//! guard handles Ctrl-C and SIGTERM, ends the worker and everything that the driver started, and undoes what
+//! the journal says was made. If the guard is killed, the kernel kills the worker, and the next run undoes the
+//! rest from the journal.
 
 use crate::{
     bench::teardown,
@@ -35,13 +35,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long what was killed may take to be gone.
+/// How long killed processes may take to end.
 const GOING: Duration = Duration::from_secs(10);
 
-/// In the process that does the run: its journal. None in any other.
+/// Returns the path of the journal in a worker, and none in any other process.
 ///
 /// # Errors
-/// When its guard has gone already.
+/// When the guard has already ended.
 pub fn worker() -> Result<Option<PathBuf>> {
     let Some(told) = env::var_os(WORKER) else {
         return Ok(None);
@@ -50,22 +50,22 @@ pub fn worker() -> Result<Option<PathBuf>> {
     let (guard, journal) = told.split_once(' ').context("who watches over this run?")?;
     set_pdeathsig(Signal::SIGKILL).context("end with the guard")?;
     ensure!(getppid().to_string() == guard, "the guard has gone");
-    // They were blocked for the guard, and every driver would have them blocked.
+    // The guard blocked the signals, and every driver would inherit that.
     SigSet::all()
         .thread_unblock()
         .context("take signals again")?;
     Ok(Some(journal.into()))
 }
 
-/// Says it, if anybody listens: nothing that is to be done waits for that.
+/// Prints a message to stderr. Errors are ignored: cleanup must not depend on a reader.
 pub fn say(words: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(words));
 }
 
-/// Starts the program again to do the run, and watches over it.
+/// Starts the program again as a worker, and watches it.
 ///
 /// # Errors
-/// When it cannot be started, or what it made cannot be undone.
+/// When it cannot be started, or when what it made cannot be undone.
 pub fn watch(header: &Header, secrets: &Options, journals: &Path, keep: bool) -> Result<ExitCode> {
     let signals: SigSet = [
         Signal::SIGINT,
@@ -86,7 +86,7 @@ pub fn watch(header: &Header, secrets: &Options, journals: &Path, keep: bool) ->
     undone.and(code)
 }
 
-/// The tester's own directory, and mounts of its own around it.
+/// Makes the tester's own directory, and a mount namespace in which it is a mount point.
 fn place(header: &Header) -> Result<()> {
     system::make_directory(&header.scratch).context("make the tester's directory")?;
     if system::is_root() && !header.shared {
@@ -100,7 +100,7 @@ fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
     let worker = Command::new("/proc/self/exe")
         .args(env::args_os().skip(1))
         .env(WORKER, format!("{} {}", getpid(), journal.display()))
-        // Ctrl-C is for the guard alone.
+        // Ctrl-C must reach the guard only.
         .process_group(0)
         .spawn()
         .context("start the run")?;
@@ -137,13 +137,13 @@ fn interrupted(worker: Pid, signal: Signal) -> Result<ExitCode> {
     while reaped(worker)?.is_none() && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));
     }
-    // As a shell says it.
+    // The exit code that a shell reports.
     Ok(ExitCode::from(
         u8::try_from(128 + signal as i32).unwrap_or(128),
     ))
 }
 
-/// Takes all children that have ended; the code of the run, if it is among them.
+/// Reaps all children that have ended. Returns the exit code of the worker if it is among them.
 fn reaped(worker: Pid) -> Result<Option<ExitCode>> {
     let mut code = None;
     loop {
@@ -181,18 +181,18 @@ fn undo(path: &Path, lock: Flock<File>, secrets: &Options) -> Result<()> {
     run.with_context(|| format!("undo what was made; it is in {}", path.display()))?;
     fs::remove_file(path).context("remove the journal")?;
     drop(lock);
-    // Other runs may have theirs in it.
+    // Fails if the directory has journals of other runs.
     let _ = path.parent().map(fs::remove_dir);
     Ok(())
 }
 
-/// Undoes what earlier runs made that were killed together with their guards. What cannot be undone is
-/// said, and is tried again by the next run.
+/// Undoes what abandoned runs made: those that were killed together with their guards. Reports what cannot be
+/// undone; the next run tries that again.
 pub fn undo_abandoned(executable: &Path, config: &Config, journals: &Path) -> Result<()> {
     for (path, lock) in journal::abandoned(journals)? {
         let outcome = journal::read(&path).and_then(|read| {
             end_those_with(&read.header.scratch)?;
-            // A secret is for the volume and the driver that it was given for.
+            // A secret is used only for the driver and the volume for which it was given.
             let is_for_it = read.header.executable == executable
                 && read.header.config.options == config.options;
             let secrets = is_for_it.then(|| config.secrets.clone());
@@ -209,7 +209,7 @@ pub fn undo_abandoned(executable: &Path, config: &Config, journals: &Path) -> Re
     Ok(())
 }
 
-/// Kills what was started by the run and has outlived it: the kernel has given all of it to this process.
+/// Kills what the run started and has outlived it. The kernel has reparented these processes to the guard.
 fn end_children() -> Result<()> {
     let end = Instant::now() + GOING;
     loop {
@@ -218,7 +218,7 @@ fn end_children() -> Result<()> {
             return Ok(());
         }
         for child in children {
-            // It may just have ended.
+            // It may have ended meanwhile.
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
         }
         reaped(Pid::from_raw(0))?;
@@ -227,7 +227,7 @@ fn end_children() -> Result<()> {
     }
 }
 
-/// Kills what sees the directory as a mount: nobody does but those whom that run started.
+/// Kills the processes that see the directory as a mount point. Only those started by that run can.
 fn end_those_with(scratch: &Path) -> Result<()> {
     let end = Instant::now() + GOING;
     loop {
@@ -237,7 +237,7 @@ fn end_those_with(scratch: &Path) -> Result<()> {
             return Ok(());
         }
         for process in found {
-            // It may just have ended.
+            // It may have ended meanwhile.
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
         ensure!(Instant::now() < end, "what the driver started does not end");

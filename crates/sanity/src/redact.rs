@@ -1,8 +1,8 @@
-//! What others wrote, as it may be shown: without secrets, and without what a terminal obeys.
+//! Makes text from drivers and commands safe to show: masks secrets and removes control characters.
 
 use std::fmt::Write as _;
 
-/// The text without the words that nobody should see.
+/// Replaces the secrets in `masks`.
 pub fn masked(mut text: String, masks: &[String]) -> String {
     for mask in masks.iter().filter(|mask| !mask.is_empty()) {
         text = text.replace(mask.as_str(), "***");
@@ -10,7 +10,7 @@ pub fn masked(mut text: String, masks: &[String]) -> String {
     text
 }
 
-/// The text without what a terminal obeys; lines stay lines.
+/// Removes control characters, which a terminal would interpret. Keeps line breaks.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,12 +23,12 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// What people may see of a text that others wrote.
+/// Makes a text from a driver or a command safe to show.
 pub fn shown(text: String, masks: &[String]) -> String {
     printable(&masked(text, masks))
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+~".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! How a check judges a driver, and why it stops before its end.
+//! The verdict of a check, and the reasons why a check stops early.
 
 use crate::{
     callout::call::{Call, Outcome},
@@ -6,24 +6,24 @@ use crate::{
 };
 use anyhow::anyhow;
 
-/// Nothing to say is a pass.
+/// The verdict of a check. `Ok` is a pass.
 pub type Verdict = Result<(), Stop>;
 
-/// Why a check ended before its end.
+/// Why a check stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The driver is wrong.
+    /// The driver did something wrong.
     Fault(Box<Fault>),
-    /// The driver says statically that it does not do this.
+    /// The driver reports that it does not support this.
     NotApplicable(String),
-    /// Something that the check needs was not given.
+    /// A requirement of the check was not met.
     Left(String),
-    /// The tester could not do it.
+    /// The tester failed.
     Error(anyhow::Error),
 }
 
 impl Stop {
-    /// The same where no driver is judged, without the words that nobody should see.
+    /// Turns it into an error with secrets masked, where no driver is judged.
     pub fn error(self, masks: &[String]) -> anyhow::Error {
         match self {
             Stop::Error(error) => error,
@@ -43,7 +43,7 @@ impl Stop {
 pub struct Fault {
     pub expected: String,
     pub found: String,
-    /// The call that was wrong; none where it was seen afterwards.
+    /// The call that was wrong. None if the fault was seen later.
     pub call: Option<Call>,
 }
 
@@ -53,7 +53,7 @@ impl From<anyhow::Error> for Stop {
     }
 }
 
-/// The driver did something wrong, seen outside of any one call.
+/// A fault that was seen outside of a call.
 pub fn fault(expected: impl Into<String>, found: impl Into<String>) -> Stop {
     Stop::Fault(Box::new(Fault {
         expected: expected.into(),
@@ -62,7 +62,7 @@ pub fn fault(expected: impl Into<String>, found: impl Into<String>) -> Stop {
     }))
 }
 
-/// This call was wrong.
+/// A fault of this call.
 pub fn wrong(call: &Call, expected: impl Into<String>, found: impl Into<String>) -> Stop {
     Stop::Fault(Box::new(Fault {
         expected: expected.into(),
@@ -71,7 +71,7 @@ pub fn wrong(call: &Call, expected: impl Into<String>, found: impl Into<String>)
     }))
 }
 
-/// Any reply will do, as long as it is one.
+/// Checks that the reply can be parsed, whatever its status.
 pub fn readable(call: &Call) -> Verdict {
     match call.outcome() {
         Outcome::Broken(why) => Err(wrong(call, "a reply", why)),

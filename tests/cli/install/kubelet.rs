@@ -1,4 +1,4 @@
-//! What kubelet's watcher sees of installing and uninstalling.
+//! Events that kubelet's watcher gets from installing and uninstalling.
 
 use super::{NAME, Node, stderr, stdout};
 use crate::flexvol;
@@ -15,13 +15,13 @@ tests! {
     "uninstall: removes what install wrote, and nothing else", &[Need::Root] => uninstall;
 }
 
-/// The names of the events that kubelet does not ignore in a directory, since this was made.
+/// Names and kinds of the events in a directory that kubelet does not ignore, since this was made.
 struct Watcher(Inotify);
 
 impl Watcher {
     fn of(directory: &Path) -> Self {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK).expect("inotify");
-        // What kubelet asks for (github.com/fsnotify/fsnotify, inotify backend).
+        // The events that kubelet watches (github.com/fsnotify/fsnotify, inotify backend).
         let events = AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_CREATE
@@ -75,7 +75,7 @@ fn second_time(_: &Points) {
     let watcher = Watcher::of(&node.home());
     let again = node.install("attach = false\n").success();
     assert!(stdout(&again).starts_with("unchanged: "), "{again}");
-    // The configuration that is there stays where none is given.
+    // Without a new configuration the existing one stays.
     let again = node.run("install", &[]).success();
     assert!(stdout(&again).starts_with("unchanged: "), "{again}");
     assert_eq!(node.identities(), before);
@@ -88,7 +88,7 @@ fn upgrade(points: &Points) {
     let replaced = ("flexvol".to_owned(), AddWatchFlags::IN_MOVED_TO);
     let watcher = Watcher::of(&node.home());
 
-    // A configuration that changes nothing of init is no news to kubelet.
+    // A configuration that does not change the reply to init causes no event.
     let assert = node.install("growth = \"offline\"\n").success();
     assert!(
         stdout(&assert).ends_with("written: .flexvol.toml\n"),
@@ -97,7 +97,7 @@ fn upgrade(points: &Points) {
     assert_eq!(watcher.seen(), []);
     points.add(1);
 
-    // Attach is: the executable that did not change is replaced all the same.
+    // Attach changes it: the executable is replaced although it is the same.
     let assert = node.install("attach = true\n").success();
     let written = "written: .flexvol.toml, .flexvol.init, flexvol\n";
     assert!(stdout(&assert).ends_with(written), "{assert}");
@@ -105,7 +105,7 @@ fn upgrade(points: &Points) {
     assert!(node.init().contains("\"attach\":true"));
     points.add(1);
 
-    // Another executable, as after an upgrade.
+    // A different executable, as after an upgrade.
     fs::write(node.file("flexvol"), "another one").unwrap();
     watcher.seen();
     node.run("install", &[]).success();
@@ -135,7 +135,7 @@ fn uninstall(points: &Points) {
     assert!(stdout(&again).contains("is not installed"), "{again}");
     points.add(1);
 
-    // A driver of somebody else under this name.
+    // A driver of another vendor under this name.
     fs::create_dir(node.home()).unwrap();
     fs::write(node.file("flexvol"), "#!/bin/sh\n").unwrap();
     let assert = node.run("uninstall", &[]).failure().code(1);

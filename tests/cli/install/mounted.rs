@@ -1,4 +1,4 @@
-//! What may change while pods have volumes, and what is known of it when its file was lost.
+//! Changes while pods use volumes, and how the previous attach is found when its file was lost.
 
 use super::{Node, stderr};
 use flexvol_testing::{Need, Points, tests};
@@ -17,7 +17,7 @@ tests! {
         => damaged_line;
 }
 
-/// A volume that a pod has.
+/// A volume that is mounted for a pod.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -61,18 +61,18 @@ fn damaged_line(points: &Points) {
         points.add(1);
     }
 
-    // What has mistakes by now tells it all the same.
+    // A configuration that is invalid otherwise still tells.
     damage(None);
     fs::write(node.file(".flexvol.toml"), "attach = true\nlargest = 0\n").unwrap();
     let assert = node.install("attach = false\n").failure().code(1);
     assert!(stderr(&assert).contains("attach from true"), "{assert}");
 
-    // The executable alone answers its default.
+    // Without both, the executable answers with its default.
     fs::remove_file(node.file(".flexvol.toml")).unwrap();
     let assert = node.install("attach = true\n").failure().code(1);
     assert!(stderr(&assert).contains("attach from false"), "{assert}");
 
-    // Nothing tells anything.
+    // Nothing tells the previous setting.
     damage(Some(""));
     fs::write(node.file(".flexvol.toml"), "= 1").unwrap();
     let assert = node.install("attach = true\n").success();
@@ -101,7 +101,7 @@ fn while_mounted(points: &Points) {
     same.success();
     assert_eq!(node.identities(), before);
 
-    // A mount namespace that another process made meanwhile has the mount too, until that ends.
+    // A mount namespace that another process made meanwhile has a copy of the mount until it ends.
     let deadline = Instant::now() + Duration::from_secs(20);
     while node.install("attach = true\n").try_success().is_err() {
         assert!(Instant::now() < deadline, "it is mounted nowhere any more");

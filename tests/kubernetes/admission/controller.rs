@@ -1,4 +1,4 @@
-//! What the API server refuses of whoever has the controller's token.
+//! Requests that the API server refuses from the controller's service account.
 
 use super::as_bearer;
 use crate::{claims::claim, controllers, lab::Lab, scenario::Scenario};
@@ -7,7 +7,7 @@ use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-// By policies, which are there since Kubernetes 1.30.
+// Admission policies, available since Kubernetes 1.30.
 tests! {
     "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
         => volumes;
@@ -16,7 +16,7 @@ tests! {
     "admission: of its webhooks the controller writes the certificate alone", &[Need::Root] => webhooks;
 }
 
-/// The rights of the controller.
+/// A client with the rights of the controller.
 struct Controller<'a> {
     scenario: &'a Scenario,
     token: String,
@@ -78,7 +78,7 @@ fn volumes(points: &Points) {
             volume["spec"].as_object_mut().unwrap().extend(parts);
             volume
         };
-        // None of these drivers is served: nobody else acts on them.
+        // None of these drivers is served, so no controller acts on the volumes.
         let own = json!({"flexVolume": {"driver": "lab.example/none"}});
         let of_another = json!({"flexVolume": {"driver": "other.example/none"}});
         let secret = json!({"name": "any", "namespace": "kube-system"});
@@ -123,7 +123,7 @@ fn volumes(points: &Points) {
     });
 }
 
-/// Deletes a persistent volume, whatever keeps it.
+/// Deletes a persistent volume with its finalizers.
 fn forget(scenario: &Scenario, name: &str) {
     let free = r#"--patch={"metadata":{"finalizers":null}}"#;
     let lab = scenario.lab();
@@ -224,7 +224,7 @@ fn node_volumes(points: &Points) {
                 let patch = json!({"spec": {"size": size}});
                 controller.patch("nodevolume", name, &patch)
             };
-            // There is more than was asked for, as groups of volumes have it.
+            // The actual size is larger than the requested one, as volume groups round it up.
             size(2).unwrap();
             size(5).unwrap();
             expect_refused(size(2), points);

@@ -42,7 +42,7 @@ func TestAttachingIsRepeatedAndDetachingForgottenVolumesSucceeds(t *testing.T) {
 	reached(4)
 }
 
-// False, or an answer without the word, would let the controller attach the volume elsewhere.
+// False, or a reply without attached, would let the controller attach the volume elsewhere.
 func TestVerifyingAttachedVolumesTakesNoneAway(t *testing.T) {
 	s := newNode(t)
 	d := s.install(true, "")

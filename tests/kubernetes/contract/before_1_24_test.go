@@ -13,15 +13,15 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
 )
 
-// neighboursHide tells whether a driver that fails its init hides those beside it: kubelet drops
-// whatever it found together with it.
+// neighboursHide tells whether a driver that fails its init hides the others: kubelet discards
+// everything that it found in the same probe.
 const neighboursHide = true
 
 func newOperationGenerator(client clientset.Interface, manager *volume.VolumePluginMgr, recorder record.EventRecorder) operationexecutor.OperationGenerator {
 	return operationexecutor.NewOperationGenerator(client, manager, recorder, false, volumepathhandler.NewBlockVolumePathHandler())
 }
 
-// The size that the claim had is what its status says.
+// The claim's previous size comes from its status.
 func generateExpandInUse(generator operationexecutor.OperationGenerator, request operationexecutor.VolumeToMount, world cache.ActualStateOfWorld, _ resource.Quantity) (volumetypes.GeneratedOperations, error) {
 	return generator.GenerateExpandInUseVolumeFunc(request, world)
 }

@@ -8,7 +8,7 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 )
 
-// claimsTell tells whether the condition of a claim says why it did not grow.
+// claimsTell tells whether a condition of the claim says why it did not grow.
 const claimsTell = false
 
 func generateExpand(generator operationexecutor.OperationGenerator, claim *v1.PersistentVolumeClaim, persistent *v1.PersistentVolume) (volumetypes.GeneratedOperations, error) {

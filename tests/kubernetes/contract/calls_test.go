@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/exec"
 )
 
-// calls runs drivers as kubelet does, and remembers what it ran.
+// calls runs drivers as kubelet does, and records the calls.
 type calls struct {
 	mutex sync.Mutex
 	lines [][]string
@@ -34,7 +34,7 @@ func (c *calls) remember(arguments []string) {
 	c.lines = append(c.lines, arguments)
 }
 
-// of are the arguments of every call of one callout so far.
+// of returns the arguments of every call of one callout so far.
 func (c *calls) of(callout string) [][]string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -47,7 +47,7 @@ func (c *calls) of(callout string) [][]string {
 	return found
 }
 
-// names are the callouts so far, in their order.
+// names returns the callouts so far, in order.
 func (c *calls) names() string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -58,7 +58,7 @@ func (c *calls) names() string {
 	return strings.Join(names, " ")
 }
 
-// options is the JSON argument of the one call of a callout.
+// options returns the JSON argument of the only call of a callout.
 func (c *calls) options(t *testing.T, callout string) map[string]string {
 	t.Helper()
 	made := c.of(callout)

@@ -20,17 +20,17 @@ import (
 // driver is an installed driver.
 type driver struct {
 	s *sandbox
-	// name is vendor/driver, as persistent volumes say it.
+	// name is vendor/driver, as in persistent volumes.
 	name string
 	// attach tells whether Kubernetes attaches before it mounts.
 	attach bool
-	// block tells whether a volume has a device, and so a size of its own.
+	// block tells whether a volume is a block device, and so has a size of its own.
 	block bool
-	// ours is this repository's driver, not one of a vendor.
+	// ours tells whether this is the repository's driver and not an example of a vendor's.
 	ours bool
 }
 
-// kinds are the drivers that every release of Kubernetes has to get along with.
+// kinds are the drivers that every release of Kubernetes must work with.
 var kinds = []struct {
 	name    string
 	install func(*sandbox) driver
@@ -53,8 +53,8 @@ func (s *sandbox) install(attach bool, more string) driver {
 	return d
 }
 
-// installExample installs a driver of `drivers/` as its vendor would: over the sandbox's pool, and
-// complete before kubelet can see it.
+// installExample installs a driver of `drivers/` as its vendor would: on the sandbox's pool, and
+// atomically for kubelet.
 func (s *sandbox) installExample(name string) driver {
 	s.t.Helper()
 	d := driver{s: s, name: "example.com/" + name, block: name == "hello-block"}
@@ -72,7 +72,7 @@ func (d driver) executable() string {
 	return filepath.Join(d.s.plugins(), strings.Replace(d.name, "/", "~", 1), filepath.Base(d.name))
 }
 
-// call runs a callout that is no kubelet's.
+// call makes a callout that kubelet does not make.
 func (d driver) call(arguments ...string) reply {
 	d.s.t.Helper()
 	var said reply
@@ -92,9 +92,9 @@ type reply struct {
 	FSType  string            `json:"fsType"`
 }
 
-// provision makes a volume for a claim of the namespace default, and returns what the API server
-// would have of it. Whatever creates it prints is decoded strictly: a field that this release of
-// Kubernetes does not know is a mistake.
+// provision makes a volume for a claim in the namespace default, and returns the objects that the
+// API server would have. The output of the command that creates it is decoded strictly, so that
+// fields unknown to this release of Kubernetes are errors.
 func (d driver) provision(name, filesystem string, size int64) (*v1.PersistentVolume, *v1.PersistentVolumeClaim) {
 	d.s.t.Helper()
 	if d.ours {
@@ -151,7 +151,7 @@ func (d driver) create(name, filesystem string, size int64) (*v1.PersistentVolum
 	return bind(&volume, &claim)
 }
 
-// bind does what the controller of persistent volumes does.
+// bind binds them as Kubernetes' persistent volume controller does.
 func bind(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) (*v1.PersistentVolume, *v1.PersistentVolumeClaim) {
 	volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name}
 	volume.Status.Phase = v1.VolumeBound
@@ -172,13 +172,13 @@ func (d driver) delete(volume *v1.PersistentVolume) {
 	d.call("delete", string(text))
 }
 
-// id is what the volume is called on the node.
+// id returns the name of the volume on the node.
 func id(volume *v1.PersistentVolume) string {
 	digest := sha256.Sum256([]byte(volume.Spec.FlexVolume.Options["handle"]))
 	return hex.EncodeToString(digest[:16])
 }
 
-// image is the volume's file in the pool.
+// image returns the path of the volume's file in the pool.
 func (d driver) image(volume *v1.PersistentVolume) string {
 	return filepath.Join(d.s.pool(), "volumes", id(volume))
 }

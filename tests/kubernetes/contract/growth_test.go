@@ -67,7 +67,7 @@ func TestGrowthThatFindsNoRoomFailsReadablyAndSucceedsWhenThereIs(t *testing.T) 
 			}
 			expectSize(t, "the device", deviceSize(t, directory), 300*mib)
 		}
-		// A pod starts and ends all the same.
+		// A pod still starts and ends.
 		k.stop(spec, one)
 		k.start(spec, one)
 		must(t, os.Remove(filler))
@@ -80,7 +80,7 @@ func TestGrowthThatFindsNoRoomFailsReadablyAndSucceedsWhenThereIs(t *testing.T) 
 	}
 }
 
-// What the controller manager has is a plugin manager without a prober.
+// In the controller manager the plugin manager has no prober.
 func TestTheControllerRaisesTheSizeWithoutAskingTheDriver(t *testing.T) {
 	s := newNode(t)
 	d := s.install(false, "")
@@ -107,7 +107,7 @@ func TestTheControllerRaisesTheSizeWithoutAskingTheDriver(t *testing.T) {
 	d.delete(persistent)
 }
 
-// Nobody in Kubernetes calls it, but its code does, for whoever gives a controller a prober.
+// No controller of Kubernetes calls it, but the code does if a controller has a prober.
 func TestExpandvolumeAsKubernetesWouldCallItGrowsTheStorage(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *sandbox, d driver) {
 		persistent, _ := d.provision("data", "xfs", 300*mib)

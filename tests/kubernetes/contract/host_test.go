@@ -8,14 +8,14 @@ import (
 	"k8s.io/kubernetes/pkg/volume"
 )
 
-// host is Kubernetes' volume testing host with the mount table of this machine in place of a list
+// host is Kubernetes' volume testing host, with the mount table of this machine instead of a list
 // in memory.
 type host struct {
 	volume.VolumeHost
 	volume.KubeletVolumeHost
 }
 
-// GetNodeLabels says which node this is; kubelet mounts no volume whose affinity is for another.
+// GetNodeLabels identifies the node. kubelet mounts no volume with affinity to another node.
 func (*host) GetNodeLabels() (map[string]string, error) {
 	return map[string]string{v1.LabelHostname: string(nodeName)}, nil
 }

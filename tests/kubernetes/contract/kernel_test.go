@@ -16,7 +16,7 @@ type mounted struct {
 	device, point, filesystem, source string
 }
 
-// mounts is what is mounted at or below a directory, oldest first. The directories of the tests
+// mounts returns the mounts at or below a directory, oldest first. The directories of the tests
 // have no characters that the kernel escapes.
 func mounts(below string) []mounted {
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -37,7 +37,7 @@ func mounts(below string) []mounted {
 	return found
 }
 
-// mountAt is the one mount on a directory.
+// mountAt returns the only mount on a directory.
 func mountAt(t *testing.T, directory string) mounted {
 	t.Helper()
 	var found []mounted
@@ -52,11 +52,11 @@ func mountAt(t *testing.T, directory string) mounted {
 	return found[0]
 }
 
-// loopDevice is a loop device and the file under it.
+// loopDevice is a loop device and its backing file.
 type loopDevice struct{ name, image string }
 
-// loops are the loop devices over files below a directory, but not those over the files in it:
-// that is where the pool's own disk is.
+// loops returns the loop devices on files below a directory, except on files in the directory
+// itself, where the disk of the pool is.
 func loops(below string) []loopDevice {
 	var found []loopDevice
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -64,7 +64,7 @@ func loops(below string) []loopDevice {
 		panic(err)
 	}
 	for _, file := range files {
-		// One may go between the listing and the question.
+		// A device may go after it was listed.
 		text, err := os.ReadFile(file)
 		image := strings.TrimSpace(string(text))
 		if err == nil && strings.HasPrefix(image, below+"/") && filepath.Dir(image) != below {
@@ -74,7 +74,7 @@ func loops(below string) []loopDevice {
 	return found
 }
 
-// deviceSize is the kernel's size of the block device that is mounted on a directory.
+// deviceSize returns the kernel's size of the block device that is mounted on a directory.
 func deviceSize(t *testing.T, directory string) int64 {
 	t.Helper()
 	device, err := os.Open(mountAt(t, directory).source)
@@ -88,7 +88,7 @@ func deviceSize(t *testing.T, directory string) int64 {
 	return int64(size)
 }
 
-// space is the size of the file system on a directory, without what it keeps for itself.
+// space returns the size of the file system on a directory, without its metadata.
 func space(t *testing.T, directory string) int64 {
 	t.Helper()
 	var found unix.Statfs_t
@@ -96,7 +96,7 @@ func space(t *testing.T, directory string) int64 {
 	return int64(found.Blocks) * found.Bsize
 }
 
-// superblockSize is what the file system in an image says of its own size, read from the image.
+// superblockSize returns the size that the superblock in an image states.
 func superblockSize(t *testing.T, image string) int64 {
 	t.Helper()
 	file, err := os.Open(image)
@@ -124,7 +124,7 @@ func expectSize(t *testing.T, what string, found, expected int64) {
 	reached(1)
 }
 
-// expectAbout allows a file system what it keeps for itself: an eighth, and a journal of 64 MiB.
+// expectAbout compares sizes, and allows for metadata: an eighth, and a journal of 64 MiB.
 func expectAbout(t *testing.T, what string, found, expected int64) {
 	t.Helper()
 	if found > expected || found < expected-expected/8-64*mib {

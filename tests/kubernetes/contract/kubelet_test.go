@@ -17,8 +17,8 @@ import (
 
 const nodeName = types.NodeName("node-1")
 
-// kubelet is kubelet's volume code from the plugin manager down. Another one of the same sandbox
-// is kubelet after a restart: it knows nothing.
+// kubelet is kubelet's volume code from the plugin manager down. A second one in the same sandbox
+// stands for kubelet after a restart: it has no state.
 type kubelet struct {
 	t       *testing.T
 	s       *sandbox
@@ -43,7 +43,7 @@ func pod(uid string) *v1.Pod {
 	return made
 }
 
-// writable and readOnly are how pods' volumes refer to a claim.
+// writable and readOnly are the two ways in which pods refer to a claim.
 func writable(persistent *v1.PersistentVolume) *volume.Spec {
 	return volume.NewSpecFromPersistentVolume(persistent, false)
 }
@@ -52,7 +52,7 @@ func readOnly(persistent *v1.PersistentVolume) *volume.Spec {
 	return volume.NewSpecFromPersistentVolume(persistent, true)
 }
 
-// inline is a volume that the author of a pod wrote into it.
+// inline is a volume that is specified in the pod itself.
 func inline(name string, source v1.FlexVolumeSource) *volume.Spec {
 	return volume.NewSpecFromVolume(&v1.Volume{Name: name, VolumeSource: v1.VolumeSource{FlexVolume: &source}})
 }
@@ -64,7 +64,7 @@ func (k *kubelet) plugin(spec *volume.Spec) volume.VolumePlugin {
 	return found
 }
 
-// attachable is the plugin if it attaches, else nil.
+// attachable returns the plugin if it attaches, and nil otherwise.
 func (k *kubelet) attachable(spec *volume.Spec) volume.AttachableVolumePlugin {
 	k.t.Helper()
 	found, err := k.manager.FindAttachablePluginBySpec(spec)
@@ -105,7 +105,7 @@ func (k *kubelet) deviceMounter(spec *volume.Spec) volume.DeviceMounter {
 	return mounter
 }
 
-// unstage undoes that, knowing what kubelet and the controller manager know then.
+// unstage undoes stage, with only the information that kubelet and the controller manager have then.
 func (k *kubelet) unstage(spec *volume.Spec) {
 	k.t.Helper()
 	plugin := k.attachable(spec)
@@ -133,7 +133,7 @@ func (k *kubelet) setUp(spec *volume.Spec, pod *v1.Pod) error {
 	return mounter.SetUp(arguments)
 }
 
-// start is setUp that has to succeed; it returns the pod's directory.
+// start is setUp that must succeed. It returns the pod's directory.
 func (k *kubelet) start(spec *volume.Spec, pod *v1.Pod) string {
 	k.t.Helper()
 	must(k.t, k.setUp(spec, pod))
@@ -143,7 +143,7 @@ func (k *kubelet) start(spec *volume.Spec, pod *v1.Pod) string {
 	return directory
 }
 
-// stop unmounts the volume of a pod. All that kubelet goes by is the volume's name and the pod.
+// stop unmounts the volume of a pod. kubelet uses only the volume's name and the pod's uid.
 func (k *kubelet) stop(spec *volume.Spec, pod *v1.Pod) {
 	k.t.Helper()
 	plugin, err := k.manager.FindPluginByName(k.plugin(spec).GetPluginName())
@@ -157,7 +157,7 @@ func (k *kubelet) stop(spec *volume.Spec, pod *v1.Pod) {
 	reached(2)
 }
 
-// directory is where a pod sees the volume.
+// directory returns the path at which the pod sees the volume.
 func (k *kubelet) directory(spec *volume.Spec, pod *v1.Pod) string {
 	k.t.Helper()
 	mounter, err := newMounter(k.plugin(spec), spec, pod)
@@ -169,7 +169,7 @@ func (k *kubelet) directory(spec *volume.Spec, pod *v1.Pod) string {
 	return path
 }
 
-// expand is what kubelet does when the persistent volume is larger than its claim's status.
+// expand does what kubelet does when the persistent volume is larger than its claim's status.
 func (k *kubelet) expand(spec *volume.Spec, device, directory string, to, from int64) error {
 	k.t.Helper()
 	plugin, err := k.manager.FindNodeExpandablePluginBySpec(spec)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// onEvery runs a test on a machine of its own for each kind of driver.
+// onEvery runs a test in a sandbox of its own for each kind of driver.
 func onEvery(t *testing.T, test func(*testing.T, *sandbox, driver)) {
 	for _, kind := range kinds {
 		kind := kind
@@ -17,7 +17,7 @@ func onEvery(t *testing.T, test func(*testing.T, *sandbox, driver)) {
 	}
 }
 
-// newNode is newSandbox for a test that counts.
+// newNode is newSandbox, and counts the test.
 func newNode(t *testing.T) *sandbox {
 	t.Helper()
 	tests++
@@ -39,13 +39,13 @@ func TestAVolumeLivesItsLifeAndLeavesNothing(t *testing.T) {
 		}
 		must(t, os.WriteFile(filepath.Join(directory, "file"), []byte("kept"), 0600))
 
-		// Kubelet expands while the pod runs. A directory volume has its whole file system already.
+		// kubelet expands while the pod runs. A directory volume always sees its whole file system.
 		must(t, k.expand(spec, device, directory, 600*mib, 300*mib))
 		if d.block {
 			expectSize(t, "the grown device", deviceSize(t, directory), 600*mib)
 			expectAbout(t, "the grown file system", space(t, directory), 600*mib)
 		}
-		// And again, as every node of a shared volume does.
+		// Once more, because every node of a shared volume expands it.
 		must(t, k.expand(spec, device, directory, 600*mib, 300*mib))
 
 		k.stop(spec, one)

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// logBuffer keeps what Kubernetes logs: shown when a test fails, searched for secrets.
+// logBuffer keeps the log of Kubernetes: it is shown when a test fails, and searched for secrets.
 type logBuffer struct {
 	mutex sync.Mutex
 	text  bytes.Buffer
@@ -17,7 +17,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	return b.text.Write(line)
 }
 
-// take returns what was logged since it was last called.
+// take returns the log since the last call.
 func (b *logBuffer) take() string {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()

@@ -1,8 +1,8 @@
 // Package contract runs Kubernetes' own FlexVolume plugin on the drivers of this repository.
 //
-// Nothing stands in for anything: the plugin manager, the prober and the plugin are those that
-// kubelet links, the drivers are the executables that are installed, and the volumes are on loop
-// devices. Kubernetes' volume testing host stands for the rest of kubelet.
+// Nothing is replaced by a double: the plugin manager, the prober and the plugin are those of
+// kubelet, the drivers are the installed executables, and the volumes are on loop devices.
+// Kubernetes' volume testing host stands for the rest of kubelet.
 package contract
 
 import (
@@ -18,15 +18,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// arena is where the tests make their directories: a file system in memory that goes with the
-// mount namespace of this process.
+// arena is where the tests make their directories: a tmpfs that goes with the mount namespace of
+// this process.
 const arena = "/run/flexvol-contract"
 
 var (
-	// tests and points count the nodes, of which each test makes one for each driver, and the
-	// promises that were checked.
+	// tests and points count the nodes (each test makes one for each driver) and the promises that
+	// were checked.
 	tests, points int64
-	// klogged is what Kubernetes logged.
+	// klogged is the log of Kubernetes.
 	klogged logBuffer
 	// built is where cargo left the drivers.
 	built = os.Getenv("FLEXVOL_BUILT")
@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// isolate makes /run and the arena this process's own. It refuses to be where others would see
-// the mounts: the lab starts it in a mount namespace without propagation.
+// isolate mounts a private /run and arena. It fails if other processes would see the mounts: the
+// lab starts this process in a mount namespace without propagation.
 func isolate() error {
 	theirs := os.Getenv("FLEXVOL_OUTSIDE")
 	ours, err := os.Readlink("/proc/self/ns/mnt")
@@ -84,7 +84,7 @@ func reached(promises int64) {
 	atomic.AddInt64(&points, promises)
 }
 
-// must ends the test if a step failed that is no part of what is tested.
+// must ends the test if a step fails that is not itself under test.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -30,7 +30,7 @@ func groupOf(t *testing.T, path string) int64 {
 	return int64(found.Sys().(*syscall.Stat_t).Gid)
 }
 
-// refusal is the error of a mount that has to be refused, after which nothing may be left.
+// refusal returns the error of a mount that must be refused, and checks that nothing is left.
 func (k *kubelet) refusal(spec *volume.Spec, pod *v1.Pod, words ...string) string {
 	k.t.Helper()
 	before := k.s.baseline()
@@ -45,7 +45,7 @@ func (k *kubelet) refusal(spec *volume.Spec, pod *v1.Pod, words ...string) strin
 		}
 		reached(1)
 	}
-	// It becomes an event, which everybody in the namespace reads.
+	// The error becomes an event, which every user of the namespace can read.
 	if strings.Contains(err.Error(), k.s.root) {
 		k.t.Fatalf("the refusal tells of paths: %v", err)
 	}
@@ -87,7 +87,7 @@ func TestSecretsAndTheGroupArriveAtMountAlone(t *testing.T) {
 			}
 			reached(1)
 		}
-		// The pod's group writes, whoever sees to it: kubelet, or the driver that asked it not to.
+		// The pod's group can write: kubelet changed the group, or the driver that reports fsGroup: false did.
 		if found := groupOf(t, directory); found != group {
 			t.Fatalf("the volume belongs to the group %d", found)
 		}
@@ -104,7 +104,7 @@ func TestSecretsAndTheGroupArriveAtMountAlone(t *testing.T) {
 			}
 		}
 
-		// Kubelet logs the arguments of calls that fail with an exit code.
+		// kubelet logs the arguments of calls with a non-zero exit code.
 		d.delete(persistent)
 		k.refusal(spec, pod("two"), "no such volume")
 		if said := klogged.take(); strings.Contains(said, coded) {
@@ -153,7 +153,7 @@ func TestAReadOnlyPodWritesNothingAndItsNeighbourDoes(t *testing.T) {
 		if content, err := os.ReadFile(filepath.Join(reads, "file")); string(content) != "seen" {
 			t.Fatalf("the reader sees %q, %v", content, err)
 		}
-		// Kubelet gives no files of a read-only volume to a group.
+		// kubelet does not change the group of a read-only volume.
 		if found := groupOf(t, reads); found == group {
 			t.Fatal("a read-only pod changed the volume's group")
 		}
@@ -171,7 +171,7 @@ func TestAnInlineVolumeIsRefusedInWordsForItsAuthor(t *testing.T) {
 		persistent, _ := d.provision("data", "xfs", 300*mib)
 		k := newKubelet(s)
 		source := v1.FlexVolumeSource{Driver: d.name}
-		// Not even by the name of a persistent volume.
+		// Not even with the name of a persistent volume.
 		k.refusal(inline("data", source), pod("one"), "handle")
 		source.Options = map[string]string{"handle": "00000000000000000000000000000000"}
 		k.refusal(inline("data", source), pod("one"), "no such volume")

@@ -152,7 +152,7 @@ func TestAPodThatNeverStartedForWantOfRoomLeavesNothing(t *testing.T) {
 		if forgotten := len(mounts(n.directory(spec, one))) > 0; forgotten != (forgetsMounts && !d.attach) {
 			t.Fatalf("kubelet forgot the mount: %t", forgotten)
 		}
-		// What a restarted kubelet does, which finds the directory.
+		// A restarted kubelet finds the directory and does this.
 		n.stop(spec, one)
 		n.unstage(spec)
 		must(t, os.Remove(filler))

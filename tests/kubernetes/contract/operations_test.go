@@ -18,13 +18,13 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util/operationexecutor"
 )
 
-// node is what kubelet's reconciler runs: operations on volumes, and what it believes of them.
+// node runs operations on volumes as kubelet's reconciler does, with its actual state of the world.
 type node struct {
 	*kubelet
 	generator operationexecutor.OperationGenerator
 	world     cache.ActualStateOfWorld
 	recorder  *record.FakeRecorder
-	// controller generates what the controller manager runs: its plugin manager has no prober.
+	// controller generates the operations of the controller manager, whose plugin manager has no prober.
 	controller operationexecutor.OperationGenerator
 }
 
@@ -39,7 +39,7 @@ func newOperations(s *sandbox, volumes *v1.PersistentVolume, claim *v1.Persisten
 	return n
 }
 
-// run runs an operation to its end, as the executor does, and returns what it said in events.
+// run runs an operation to its end, as the executor does, and returns the text of its events.
 func (n *node) run(operation interface {
 	Run() (eventErr, detailedErr error)
 }) (string, error) {
@@ -51,7 +51,7 @@ func (n *node) run(operation interface {
 	return strings.Join(events, "\n"), err
 }
 
-// request is what kubelet wants for a pod: the volume as the API server has it now.
+// request returns kubelet's desired state for a pod: the volume as the API server has it now.
 func (n *node) request(name string, pod *v1.Pod, readOnly bool) operationexecutor.VolumeToMount {
 	n.t.Helper()
 	found, err := n.client.CoreV1().PersistentVolumes().Get(context.TODO(), name, metav1.GetOptions{})
@@ -73,7 +73,7 @@ func (n *node) request(name string, pod *v1.Pod, readOnly bool) operationexecuto
 	}
 }
 
-// mount runs the operation that starts with waitforattach and ends with expandfs.
+// mount runs the operation that begins with waitforattach and ends with expandfs.
 func (n *node) mount(name string, pod *v1.Pod, readOnly bool) (string, error) {
 	n.t.Helper()
 	request := n.request(name, pod, readOnly)
@@ -93,7 +93,7 @@ func (n *node) mounted(pod *v1.Pod) bool {
 	return len(n.world.GetMountedVolumesForPod(util.GetUniquePodName(pod))) == 1
 }
 
-// unmount ends the pod, and whatever the volume has on the node if it was the last.
+// unmount ends the pod, and removes the volume from the node if this was its last pod.
 func (n *node) unmount(pod *v1.Pod) {
 	n.t.Helper()
 	for _, mounted := range n.world.GetAllMountedVolumes() {
@@ -116,7 +116,7 @@ func (n *node) unmount(pod *v1.Pod) {
 	}
 }
 
-// expandInUse is what kubelet runs when it sees that a mounted volume became larger.
+// expandInUse runs the operation for a mounted volume that became larger.
 func (n *node) expandInUse(name string, pod *v1.Pod, readOnly bool, from string) (string, error) {
 	n.t.Helper()
 	request := n.request(name, pod, readOnly)
@@ -130,7 +130,7 @@ func (n *node) expandInUse(name string, pod *v1.Pod, readOnly bool, from string)
 	return n.run(&operation)
 }
 
-// claim is the claim as the API server has it now.
+// claim returns the claim as the API server has it now.
 func (n *node) claim(name string) *v1.PersistentVolumeClaim {
 	n.t.Helper()
 	found, err := n.client.CoreV1().PersistentVolumeClaims("default").Get(context.TODO(), name, metav1.GetOptions{})
@@ -138,7 +138,7 @@ func (n *node) claim(name string) *v1.PersistentVolumeClaim {
 	return found
 }
 
-// ask edits the claim, and runs what the controller does about that.
+// ask edits the claim, and runs the controller's operation for that.
 func (n *node) ask(name, size string) {
 	n.t.Helper()
 	claim := n.claim(name)
@@ -160,7 +160,7 @@ func (n *node) ask(name, size string) {
 	n.expectCondition(name, v1.PersistentVolumeClaimFileSystemResizePending, true)
 }
 
-// expectCondition checks what users see of a claim that grows.
+// expectCondition checks a condition of the claim.
 func (n *node) expectCondition(name string, condition v1.PersistentVolumeClaimConditionType, expected bool) {
 	n.t.Helper()
 	found := false
@@ -188,7 +188,7 @@ func (n *node) expectReason(name, reason string, expected bool) {
 	reached(1)
 }
 
-// expectCapacity checks the size that users see.
+// expectCapacity checks the capacity in the claim's status.
 func (n *node) expectCapacity(name, size string) {
 	n.t.Helper()
 	if found := n.claim(name).Status.Capacity[v1.ResourceStorage]; found.Cmp(resource.MustParse(size)) != 0 {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/volume"
 )
 
-// eventually waits for something that follows an event of the file system.
+// eventually waits for the effect of a file system event.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
@@ -25,7 +25,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	reached(1)
 }
 
-// capabilities is what the plugin keeps of the reply to init, which it shows to nobody.
+// capabilities returns the plugin's capabilities from the reply to init, which it does not export.
 func capabilities(t *testing.T, plugin volume.VolumePlugin) string {
 	t.Helper()
 	kept := reflect.ValueOf(plugin).Elem().FieldByName("capabilities")
@@ -65,7 +65,7 @@ func TestAnUpgradedDriverTakesOverMountedVolumes(t *testing.T) {
 	spec, one := writable(persistent), pod("one")
 	k.start(spec, one)
 
-	// Installing what is there already is nothing to kubelet.
+	// Installing the same driver again causes no event for kubelet.
 	first := k.plugin(spec)
 	s.install(false, "")
 	time.Sleep(200 * time.Millisecond)
@@ -74,7 +74,7 @@ func TestAnUpgradedDriverTakesOverMountedVolumes(t *testing.T) {
 	}
 	reached(1)
 
-	// Another version, as far as install can tell.
+	// A different executable, which install takes for another version.
 	newer, err := os.ReadFile(d.executable())
 	must(t, err)
 	upgrade := s.path("flexvol")
@@ -144,7 +144,7 @@ func TestADriverInstalledUnderARunningKubeletIsFound(t *testing.T) {
 		_, err := k.manager.FindPluginByName(d.name)
 		return err == nil
 	})
-	// A driver that kubelet met half installed would have failed once, and that is in the log.
+	// If kubelet had seen a half-installed driver, the failed call would be in the log.
 	if said := klogged.take(); strings.Contains(said, "Failed to unmarshal") || strings.Contains(said, "skipping") {
 		t.Fatalf("kubelet met half a driver:\n%s", said)
 	}
@@ -165,7 +165,7 @@ func TestABrokenNeighbourHidesTheDriverOnlyFromOldReleases(t *testing.T) {
 	if !neighboursHide {
 		return
 	}
-	// Taking the neighbour away does not help; kubelet looks again where something changes.
+	// Removing the other driver does not help: kubelet probes a directory only if something changes in it.
 	must(t, os.Remove(neighbour))
 	time.Sleep(200 * time.Millisecond)
 	if _, err := k.manager.FindPluginByName(d.name); err == nil {
@@ -199,8 +199,8 @@ func TestTheVolumesNameIsAskedForOnce(t *testing.T) {
 			k.unstage(spec)
 			d.delete(persistent)
 		}
-		// Not supported is remembered for all volumes of the driver, so it must not be said of
-		// anything that a volume needs.
+		// Not supported is remembered for all volumes of the driver, so the driver must not answer it to
+		// a callout that any volume needs.
 		if asked := len(k.calls.of("getvolumename")); asked != 1 {
 			t.Fatalf("getvolumename ran %d times", asked)
 		}

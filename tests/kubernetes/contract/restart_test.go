@@ -8,8 +8,8 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util"
 )
 
-// A kubelet that was started anew finds directories, and knows of a volume the driver's and the
-// volume's name.
+// A restarted kubelet finds directories, and knows only the name of the driver and the name of the
+// volume.
 func TestARestartedKubeletTakesDownWhatItFinds(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *sandbox, d driver) {
 		before := s.baseline()
@@ -52,7 +52,7 @@ func TestARestartedKubeletFindsItsMountsAndMountsNothingTwice(t *testing.T) {
 		if len(mounts("/")) != mounted || len(k.calls.of("mount")) != 0 {
 			t.Fatal("the restarted kubelet does not see the mount")
 		}
-		// It may as well not see it: a bind mount of the same file system hides from old kernels.
+		// kubelet may miss the mount: old kernels hide a bind mount of the same file system.
 		arguments := first.calls.of("mount")[0]
 		d.call("mount", arguments[0], arguments[1])
 		if len(mounts("/")) != mounted {
@@ -67,7 +67,7 @@ func TestARestartedKubeletFindsItsMountsAndMountsNothingTwice(t *testing.T) {
 	})
 }
 
-// Kubelet unmounts a device only if no other mount shows the same of it.
+// kubelet unmounts a device only if no other mount shows the same root of its file system.
 func TestNothingOfAPodHoldsAStagedVolume(t *testing.T) {
 	s := newNode(t)
 	d := s.install(true, "")

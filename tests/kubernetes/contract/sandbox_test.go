@@ -16,8 +16,8 @@ import (
 
 const mib = int64(1) << 20
 
-// sandbox is the machine of one test: a pool on a small file system of its own, kubelet's plugin
-// directory and kubelet's root.
+// sandbox is the environment of one test: a pool on a small file system of its own, kubelet's
+// plugin directory and kubelet's root directory.
 type sandbox struct {
 	t    *testing.T
 	root string
@@ -48,7 +48,7 @@ func (s *sandbox) pool() string            { return s.path("disk/pool") }
 func (s *sandbox) plugins() string         { return s.path("plugins") }
 func (s *sandbox) kubelet() string         { return s.path("kubelet") }
 
-// command runs a program that has to succeed, and returns what it printed.
+// command runs a program that must succeed, and returns its output.
 func (s *sandbox) command(name string, arguments ...string) []byte {
 	s.t.Helper()
 	var complaints strings.Builder
@@ -61,13 +61,13 @@ func (s *sandbox) command(name string, arguments ...string) []byte {
 	return output
 }
 
-// flexvol runs the verbs that people use.
+// flexvol runs a verb for people.
 func (s *sandbox) flexvol(arguments ...string) []byte {
 	s.t.Helper()
 	return s.command(filepath.Join(built, "flexvol"), arguments...)
 }
 
-// fillDisk lets somebody else's file take what the pool's disk has free, but for so many bytes.
+// fillDisk fills the pool's disk with a foreign file, except for so many bytes.
 func (s *sandbox) fillDisk(leave int64) string {
 	s.t.Helper()
 	var space unix.Statfs_t
@@ -79,7 +79,7 @@ func (s *sandbox) fillDisk(leave int64) string {
 	return filler.Name()
 }
 
-// undo takes away whatever a test left, in the order in which it can go.
+// undo removes whatever a test left, in an order that works.
 func (s *sandbox) undo() {
 	if s.t.Failed() {
 		s.t.Logf("Kubernetes logged:\n%s", klogged.take())
@@ -95,12 +95,12 @@ func (s *sandbox) undo() {
 		s.t.Errorf("still mounted, so it stays: %s", s.root)
 		return
 	}
-	// The directories go with this process's mount namespace: a prober before 1.36 never ends, and
-	// makes the plugin directory again when that is removed.
+	// The directories go with this process's mount namespace: before 1.36 a prober never ends, and
+	// recreates the plugin directory when that is removed.
 	must(s.t, os.Remove(s.path("pool.img")))
 }
 
-// baseline is everything that a volume can leave on the machine, a line each.
+// baseline has one line for everything that a volume can leave on the machine.
 type baseline struct {
 	s     *sandbox
 	lines []string
@@ -111,7 +111,7 @@ func (s *sandbox) baseline() baseline {
 	return baseline{s: s, lines: s.everything()}
 }
 
-// expect waits until the machine looks as it did: a loop device goes a moment after its last user.
+// expect waits until the machine looks as before: a loop device goes a moment after its last user.
 func (b baseline) expect(when string) {
 	b.s.t.Helper()
 	before := strings.Join(b.lines, "\n")
@@ -129,7 +129,7 @@ func (b baseline) expect(when string) {
 	}
 }
 
-// kept are the directories that kubelet makes on the way to a volume's and leaves to its
+// kept matches the directories that kubelet makes above those of volumes and removes in its own
 // housekeeping.
 var kept = regexp.MustCompile(`^kubelet(/(pods(/[^/]+(/volumes(/[^/]+)?)?)?|plugins(/kubernetes.io(/flexvolume(/[^/]+(/[^/]+(/mounts)?)?)?)?)?))?$`)
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Kubelet keeps operations on one volume apart, but not unmounts of different pods, and without
-// attach not their mounts either.
+// kubelet serializes the operations on one volume, except unmounts of different pods, and without
+// attach except their mounts too.
 func TestPodsComeAndGoSideBySideWhileTheVolumeGrows(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *sandbox, d driver) {
 		before := s.baseline()

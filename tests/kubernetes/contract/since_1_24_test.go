@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
 )
 
-// neighboursHide tells whether a driver that fails its init hides those beside it.
+// neighboursHide tells whether a driver that fails its init hides the others.
 const neighboursHide = false
 
 func newOperationGenerator(client clientset.Interface, manager *volume.VolumePluginMgr, recorder record.EventRecorder) operationexecutor.OperationGenerator {

@@ -8,10 +8,10 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 )
 
-// claimsTell tells whether the condition of a claim says why it did not grow.
+// claimsTell tells whether a condition of the claim says why it did not grow.
 const claimsTell = true
 
-// generateExpand is what the controller runs where RecoverVolumeExpansionFailure is on, its default.
+// generateExpand is what the controller runs with RecoverVolumeExpansionFailure, which is on by default.
 func generateExpand(generator operationexecutor.OperationGenerator, claim *v1.PersistentVolumeClaim, persistent *v1.PersistentVolume) (volumetypes.GeneratedOperations, error) {
 	return generator.GenerateExpandAndRecoverVolumeFunc(claim, persistent, "kubernetes.io/flexvolume")
 }

@@ -1,4 +1,4 @@
-//! What a scenario sees and does on the node itself, where nobody asks Kubernetes.
+//! Observations and changes on the node itself, not through Kubernetes.
 
 use super::{MEBI, Scenario};
 use crate::{lab::POOL, objects::name_of};
@@ -14,13 +14,13 @@ use std::{
 };
 
 impl Scenario {
-    /// The bytes of a volume's image in the pool.
+    /// The size in bytes of a volume's image in the pool.
     #[track_caller]
     pub fn image_bytes(&self, name: &str) -> u64 {
         fs::metadata(self.image(name)).unwrap().len()
     }
 
-    /// A volume's image in the pool.
+    /// The path of a volume's image in the pool.
     #[track_caller]
     pub fn image(&self, name: &str) -> PathBuf {
         let id = volume_id(self.options(name)["handle"].as_str().unwrap());
@@ -32,8 +32,8 @@ impl Scenario {
             .join(id)
     }
 
-    /// Lets somebody else's file take what the data disk has free, but for so many MiB, and returns
-    /// that file, which goes with the scenario.
+    /// Fills the data disk with a foreign file, except for so many MiB, and returns the file, which is removed with
+    /// the scenario.
     #[track_caller]
     pub fn fill_disk(&self, leave_mebibytes: u64) -> PathBuf {
         let filler = self.filler();
@@ -54,7 +54,7 @@ impl Scenario {
             .join("somebody-else")
     }
 
-    /// Kubelet's directory of a pod, in the node.
+    /// kubelet's directory of a pod, in the node.
     #[track_caller]
     pub fn directory_of(&self, pod: &Value) -> PathBuf {
         let (namespace, name) = name_of(pod);
@@ -62,7 +62,7 @@ impl Scenario {
         Path::new("/var/lib/kubelet/pods").join(uid.as_str().unwrap())
     }
 
-    /// What is mounted in one of kubelet's directories by a driver.
+    /// The mounts below one of kubelet's directories that a driver made.
     #[track_caller]
     pub fn mounts_below(&self, directory: &Path) -> Vec<Mounted> {
         let mut mounts = mounts_in(&self.lab.cluster().node().mountinfo().unwrap());
@@ -70,7 +70,7 @@ impl Scenario {
         mounts
     }
 
-    /// Whether the node has a file of that path.
+    /// Whether this path exists in the node.
     pub fn is_in_node(&self, path: &Path) -> bool {
         let path = path.to_str().unwrap();
         self.lab.cluster().node().path(path).exists()

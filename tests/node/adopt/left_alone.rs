@@ -1,4 +1,4 @@
-//! What is not taken over, and is left as it was.
+//! Images that are refused, and stay unchanged.
 
 use super::{ALL, done, image, install};
 use crate::{
@@ -38,8 +38,8 @@ const MORE: &[Need] = &[
     Need::Tool("losetup", "mount"),
 ];
 
-/// When the file was last written, and when its owner or mode was: what takes less time to compare
-/// than all of it.
+/// Times of the last write and of the last change of owner or mode. They are faster to compare than the
+/// content.
 fn changed_at(path: &Path) -> [(i64, i64); 2] {
     let metadata = fs::metadata(path).unwrap();
     [
@@ -88,7 +88,7 @@ fn refused_content(points: &Points) {
     before.expect(&sandbox, "after refusals");
 }
 
-/// Why an image is not taken over: in words that have all these parts, and without a change of it.
+/// Checks that an image is refused with a message that has all these parts, and stays unchanged.
 fn left_alone(driver: &Driver, path: &Path, name: &str, parts: &[&str]) -> String {
     let before = changed_at(path);
     let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
@@ -100,7 +100,7 @@ fn left_alone(driver: &Driver, path: &Path, name: &str, parts: &[&str]) -> Strin
     why
 }
 
-/// Gives the command that the words have in brackets; then the image is taken over, and deleted.
+/// Runs the command that the message has in parentheses. Then the image can be adopted and deleted.
 fn adopted_as_told(driver: &Driver, path: &Path, name: &str, why: &str) {
     let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
     let mut words = command.split(' ');
@@ -120,8 +120,8 @@ fn adopted_as_told(driver: &Driver, path: &Path, name: &str, why: &str) {
         .success();
 }
 
-/// The file system ends long before the image does, and somebody else uses the rest. Once that is zero,
-/// written or never, the image is taken over.
+/// The file system ends long before the image does, and other data is behind it. The image is adopted once that
+/// part is zero, whether by writing or never written.
 fn data_behind(points: &Points) {
     const SPANS: u64 = 150 << 20;
     const SIZE: u64 = 200 << 20;
@@ -151,14 +151,14 @@ fn data_behind(points: &Points) {
     }
 }
 
-/// Its superblock describes a whole file system, and only the kernel knows that it is of no use.
+/// The superblock describes a complete file system, but the kernel cannot mount it.
 fn unmountable(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
     let before = Baseline::of(&sandbox);
     for (name, filesystem, reason) in [
         ("journal", "ext4", "cannot mount"),
-        // Some kernels mount it, for reading.
+        // Some kernels mount it read-only.
         ("seed", "btrfs", ""),
         ("read-only", "ext4", "can only be read"),
     ] {
@@ -175,7 +175,7 @@ fn unmountable(points: &Points) {
     }
 }
 
-/// What the message says to do is all that there is to do.
+/// The instructions in the message suffice.
 fn demanding(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
@@ -191,7 +191,7 @@ fn demanding(points: &Points) {
     }
 }
 
-/// Makes the image an ext4 with its journal on another device, which is gone afterwards.
+/// Makes the image an ext4 with its journal on another device, which is removed afterwards.
 fn journal_elsewhere(sandbox: &Sandbox, path: &Path) {
     let file = sandbox.path("journal");
     File::create_new(&file).unwrap().set_len(16 << 20).unwrap();
@@ -212,7 +212,7 @@ fn journal_elsewhere(sandbox: &Sandbox, path: &Path) {
     done(Command::new("losetup").args(["--detach", device]));
 }
 
-/// The loop device of an image, open.
+/// Opens the loop device of an image.
 fn looked_at(image: &Path) -> File {
     let listed = Command::new("losetup")
         .args(["--noheadings", "--output", "NAME", "--associated"])
@@ -264,7 +264,7 @@ fn refused_files(points: &Points) {
 
     let copy = sandbox.disk().join("copy");
     fs::copy(&path, &copy).unwrap();
-    // The device stays for a moment more, as when udev looks at it.
+    // The device stays open for a moment, as when udev probes it.
     let looked_at = looked_at(&path);
     done(Command::new("umount").arg(&dir));
     thread::scope(|scope| {
@@ -287,7 +287,7 @@ fn refused_files(points: &Points) {
         .join("volumes")
         .join(shown["id"].as_str().unwrap());
     refused(&volume, "is a volume of the pool already");
-    // The name is told first, and not instead of what is wrong with the image.
+    // The message must have the name in addition to the fault of the image.
     let nothing = sandbox.disk().join("data.img");
     fs::create_dir(&nothing).unwrap();
     let taken = ["adopt", nothing.to_str().unwrap(), "--name", "data"];

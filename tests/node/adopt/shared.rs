@@ -1,4 +1,4 @@
-//! Images that share their blocks with a copy, taken over: each gets blocks of its own, or stays as it was.
+//! Adopts images that share blocks with a copy: each gets blocks of its own, or stays unchanged.
 
 use super::done;
 use crate::{
@@ -33,7 +33,7 @@ tests! {
 
 const ADOPTED: u64 = 400 * MIB;
 
-/// An ext4 full of data, all of it shared with a copy, and what is in it.
+/// Makes an ext4 full of data, all shared with a copy, and returns its content.
 fn shared(sandbox: &Sandbox) -> (PathBuf, Vec<u8>) {
     let path = sandbox.disk().join("image");
     let file = File::create_new(&path).unwrap();
@@ -52,7 +52,7 @@ fn shared(sandbox: &Sandbox) -> (PathBuf, Vec<u8>) {
     (path, content)
 }
 
-/// A mount that looks whether it can be mounted writes its superblock.
+/// Compares the content. A few blocks may differ, because a trial mount writes the superblock.
 fn expect_same(image: &Path, content: &[u8]) {
     let found = fs::read(image).unwrap();
     assert_eq!(found.len(), content.len());
@@ -68,7 +68,7 @@ fn parted_slowly(_: &Points) {
     let room = capacity(&driver).0;
     let adopt = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
     let stopped = Stopped::at(&sandbox, &driver, "fallocate", 2, &adopt);
-    // Others are served, and what he needs is not given to them.
+    // Other volumes can be provisioned, but not with the space that the adoption needs.
     driver
         .call(&["provision", &request("b", 300 * MIB)])
         .success();
@@ -96,7 +96,7 @@ fn parted_twice(points: &Points) {
             .output()
             .unwrap();
         assert_eq!(died.status.signal(), Some(9), "{died:?}");
-        // What is left of its work is either the file or a volume; of a volume it is counted.
+        // A kill leaves either the file or a volume. The missing space of a volume is counted.
         if !path.exists() {
             let missing = capacity(&driver).1;
             assert!(missing >= ADOPTED - 128 * MIB, "{missing}");
@@ -123,7 +123,7 @@ fn parted_twice(points: &Points) {
             volume
         };
         assert_eq!(capacity(&driver).1, 0);
-        // And again.
+        // Adopting again returns the same volume.
         let again = persistent_volume(&said_json(&driver, &adopt));
         assert_eq!(again.handle(), volume.handle());
         points.add(1);
@@ -136,7 +136,7 @@ fn given_back(_: &Points) {
     let (path, content) = shared(&sandbox);
     let inode = fs::metadata(&path).unwrap().ino();
     let adopt = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
-    // When it is in its place again, and root's yet.
+    // Killed after the file was moved back, while it still belongs to root.
     let died = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", "trace=fallocate,fchown"])
         .args(["-e", "inject=fallocate:error=ENOSPC:when=2+"])

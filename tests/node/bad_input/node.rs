@@ -1,4 +1,4 @@
-//! What a node lacks, and what is in the way on it.
+//! Missing programs and resources of a node, and obstacles.
 
 use super::says;
 use crate::{
@@ -58,7 +58,7 @@ fn directories(backend: Backend, points: &Points) {
     fs::write(pod.dir(), "a file").unwrap();
     node.refuses(&line, &[], points);
     fs::remove_file(pod.dir()).unwrap();
-    // What is not there is not mounted.
+    // A directory that does not exist is not mounted.
     let gone = ["unmount", pod.dir().to_str().unwrap()];
     node.driver.call(&gone).success();
 }
@@ -70,7 +70,7 @@ fn full_pool(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let filler = node.sandbox.fill_disk(RESERVE + 20 * MIB);
-    // The name is there already, so that the repetition meets it: a link without blocks.
+    // The name exists already, so that the repeated call finds it: a symbolic link without blocks.
     let call = node.driver.call(&["provision", &request("new", SIZE)]);
     says(&call, &["300Mi"]);
     assert_eq!(call.text("errorClass"), "exhausted");
@@ -79,7 +79,7 @@ fn full_pool(points: &Points) {
         &["340Mi"],
         points,
     );
-    // Preallocated: what the volume has, nobody can take.
+    // Preallocated blocks of a volume cannot be taken by others.
     let file = pod.dir().join("file");
     fs::write(&file, vec![7; 100 << 20]).unwrap();
     File::open(&file).unwrap().sync_all().unwrap();
@@ -145,7 +145,7 @@ fn lacking_node(points: &Points) {
     let without = ["/usr/bin/setpriv", "--bounding-set", "-sys_admin"];
     let call = |driver: &Driver| driver.call_through(&without, &line);
     node.refuses_in(call, &["CAP_SYS_ADMIN"], points);
-    // Nobody can execute what is there.
+    // The program exists but cannot be executed.
     let nothing = "mount --bind /dev/null /usr/sbin/mkfs.xfs";
     let call = |driver: &Driver| driver.call_where(nothing, &line);
     node.refuses_in(call, &["mkfs.xfs", "xfsprogs"], points);

@@ -1,4 +1,4 @@
-//! What somebody made of a volume behind its mark: it is told, and left alone.
+//! Foreign changes to a volume that its mark does not know: they are reported, and stay.
 
 use super::{pod_of, says};
 use crate::{
@@ -73,7 +73,7 @@ fn contents(points: &Points) {
         node.refuses(&mount(&volume), &[], points);
         assert_eq!(digests(&[&path]), before, "{name}");
     }
-    // A formatted one that lost its superblock, or its end, is no blank one.
+    // A formatted volume without its superblock or its end is not blank.
     let path = formatted.image(&node.sandbox);
     let image = File::options().read(true).write(true).open(&path).unwrap();
     let mut head = [0; 4096];
@@ -93,7 +93,7 @@ fn images(points: &Points) {
     let volume = node.formatted("pv");
     let pod = node.pod(&volume);
     let image = volume.image(&node.sandbox);
-    // A person looks at the volume by hand.
+    // An administrator mounts the volume by hand.
     let by_hand = node.sandbox.path("by-hand");
     fs::create_dir(&by_hand).unwrap();
     let mounted = Command::new("mount")
@@ -128,7 +128,7 @@ fn images(points: &Points) {
     pod.unmount().success();
 }
 
-/// Between the mark that it is being formatted and a file system a person may lend a hand.
+/// An administrator formats the volume after its mark says that formatting has begun.
 fn formatted_by_hand(points: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = node.volume("pv");

@@ -1,4 +1,4 @@
-//! Pools of one driver beside each other.
+//! Several pools of one driver.
 
 use super::{SIZE, on_each};
 use crate::node::{Backend, Node};
@@ -43,7 +43,7 @@ fn beside(node: &Node, points: &Points) {
         assert!(refused.contains("same file system"), "{call:?}: {refused}");
         points.add(1);
     }
-    // What is there is used, and goes.
+    // An existing volume can be used and deleted.
     let pod = flexvol_testing::Pod::new(&node.sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
     pod.unmount().success();
@@ -56,7 +56,7 @@ fn beside(node: &Node, points: &Points) {
     points.add(2);
 }
 
-/// A file system whose server has never answered: who looks into it waits until this goes.
+/// A FUSE file system whose server never answers: every access blocks until this is dropped.
 struct Unanswered {
     _server: File,
     dir: PathBuf,
@@ -92,7 +92,7 @@ impl Unanswered {
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        // Not by its path, which would ask it.
+        // Without a path lookup in it, which would ask the server.
         let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
     }
 }
@@ -108,7 +108,7 @@ fn elsewhere(points: &Points) {
     symlink(gone.dir.join("pool"), to_served).unwrap();
     symlink("other", to_other).unwrap();
     symlink(to_itself, to_itself).unwrap();
-    // As /var often is one: neither the root's file system nor the pool's.
+    // On a third file system, as /var often is: neither the root's nor the pool's.
     let third = node.sandbox.path("third");
     fs::create_dir(&third).unwrap();
     let none = None::<&str>;

@@ -1,4 +1,4 @@
-//! Limits and records that people, copies and kernels damaged.
+//! Limits and records that were damaged by people, copies or kernels.
 
 use super::{GROWN, SIZE, on_each, run, write};
 use crate::{
@@ -32,7 +32,7 @@ tests! {
 
 pub(super) const RECORD: &str = "trusted.flexvol.limit";
 
-/// Written to the directory around a volume's root.
+/// Writes the record to the directory around a volume's root.
 fn set_record(around: &Path, text: &str) {
     rustix::fs::setxattr(around, RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
 }
@@ -57,7 +57,7 @@ fn record(node: &Node, points: &Points) {
         set_record(&node.around(&a), text);
         let refused = pod.mount("rw");
         assert!(refused.failure().contains(why), "{refused}");
-        // It counts as before, and its project is its own.
+        // The volume counts as before, and keeps its project.
         assert!(before.abs_diff(capacity(&node.driver)) <= 2 * MIB);
         let c = node.volume("c");
         if node.has_projects() {
@@ -70,7 +70,7 @@ fn record(node: &Node, points: &Points) {
     }
 }
 
-/// A person is told what the record was, by what the kernel still knows.
+/// Doctor reconstructs a damaged record from the kernel's state.
 fn rewritten(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let directory = node.around(&volume);
@@ -91,7 +91,7 @@ fn rewritten(node: &Node, points: &Points) {
     assert!(!doctor().contains("setfattr"));
     points.add(2);
     if node.has_projects() {
-        // A project that is another volume's is no proposal.
+        // Doctor proposes no project that belongs to another volume.
         let other = node.volume("other");
         let taken = read_record(&node.around(&other));
         let project = taken.split(' ').nth(1).unwrap();
@@ -102,7 +102,7 @@ fn rewritten(node: &Node, points: &Points) {
             told.contains("another volume's") && !told.contains(&taken),
             "{told}"
         );
-        // Nor is it one for either of two whose records are damaged.
+        // Nor to either of two volumes whose records are both damaged.
         let other_directory = node.around(&other);
         set_record(&other_directory, "damaged");
         let told = doctor();
@@ -145,7 +145,7 @@ fn cut(node: &Node, points: &Points) {
     pod.unmount().success();
 }
 
-/// As after an error: the mounts of the pool and of pods do not show it.
+/// A file system that became read-only after an error. The mounts of the pool and of pods do not show that.
 fn read_only(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let mounted = node.mounted(&volume, "one");
@@ -158,7 +158,7 @@ fn read_only(node: &Node, points: &Points) {
         assert!(refused.contains("takes no writes"), "{refused}");
         points.add(1);
     }
-    // A person who makes an ext4 read-only ends its quotas too, an error does not.
+    // Remounting an ext4 read-only switches its quotas off, unlike an error.
     if node.kind() != "ext4" {
         let reader = node.pod_of(&volume, "three");
         reader.mount("ro").success();
@@ -167,7 +167,7 @@ fn read_only(node: &Node, points: &Points) {
     remount("remount,rw");
     mounted.mount("rw").success();
     if node.kind() == "ext4" {
-        // Kernels since 6.12 do not say read-only of a file system that met an error.
+        // Since 6.12 a file system with an error is not shown as read-only.
         remount("remount,errors=remount-ro");
         ext4_meets_error(&disk);
         let refused = mounted.mount("rw").failure();
@@ -193,7 +193,7 @@ fn clones(points: &Points) {
         assert!(clone.current_dir(pod.dir()).status().unwrap().success());
     }
     let left = capacity(&node.driver);
-    // What the file system has for itself is in one count only.
+    // The file system's own blocks appear in only one of the two counts.
     let own = 32 * MIB;
     assert!(left <= all - half + own, "{left} of {all} beside {half}");
     pod.unmount().success();
@@ -221,7 +221,7 @@ fn copied(points: &Points) {
     let around = groups.lines().find(|line| line.starts_with("0/5 "));
     assert!(around.unwrap().contains("none"), "{groups}");
     points.add(1);
-    // Others are made, and it goes as every volume does.
+    // Other volumes can be made, and this one can be deleted.
     node.volume("other");
     node.delete(&volume).success();
     points.add(1);
@@ -257,7 +257,7 @@ fn lost_count(points: &Points) {
     let volume = node.volume("pv");
     let pod = node.mounted(&volume, "one");
     assert_eq!(write(pod.dir(), "file", MIB), "");
-    // What two subvolumes share cannot be moved to another group without counting again.
+    // An extent shared by two subvolumes cannot be moved to another quota group without a rescan.
     let shown = node.directory(&volume).display().to_string();
     let disk = node.sandbox.disk();
     run(
@@ -290,7 +290,7 @@ fn lost_count(points: &Points) {
         );
         points.add(1);
     }
-    // Whoever has a volume keeps it.
+    // An existing volume can still be used.
     pod.unmount().success();
     pod.mount("rw").success();
     run("btrfs", &["quota", "rescan", "-w"], &disk);

@@ -1,4 +1,4 @@
-//! What a limit holds back, and how it grows.
+//! Limits of volumes, and how they grow.
 
 use super::{GROWN, SIZE, eventually, length, nobody, on_each, open_to_all, run, write};
 use crate::{
@@ -35,16 +35,16 @@ tests! {
         => |points| files(&Node::new(Backend::Dir("ext4")), points);
 }
 
-/// The system calls of a growth that change something of the directory.
+/// System calls of a growth that change the directory.
 const CHANGES: &str = "trace=ioctl,fsetxattr,fremovexattr";
 
-/// Whether a directory has a flag, as `lsattr` calls it.
+/// Whether a directory has this flag of `lsattr`.
 fn has(flag: char, dir: &Path) -> bool {
     let listed = run("lsattr", &["-d"], dir);
     listed.split(' ').next().unwrap().contains(flag)
 }
 
-/// Flags that a pod with CAP_LINUX_IMMUTABLE gives its own root.
+/// A pod with CAP_LINUX_IMMUTABLE sets flags on the volume's root.
 fn flagged(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let pod = node.mounted(&volume, "one");
@@ -64,7 +64,7 @@ fn flagged(node: &Node, points: &Points) {
         let arguments = pod.expand_arguments(to, SIZE);
         node.driver.call_through(&strace, &arguments)
     };
-    // What is put right although there are flags.
+    // Takes the root out of its project, which must be repaired despite the flag.
     let leave = || {
         if node.has_projects() {
             for change in [&["-i"][..], &["-p", "0", "-P"], &["+i"]] {
@@ -98,7 +98,7 @@ fn flagged(node: &Node, points: &Points) {
         let when = format!("killed at {name} {nth}");
         if !has('i', pod.dir()) {
             without += 1;
-            // Whoever comes next gives it back, be it for another pod.
+            // The next callout restores the flag, even one for another pod.
             let other = node.pod_of(&volume, "two");
             other.mount("ro").success();
             assert!(has('i', pod.dir()), "{when}");
@@ -113,10 +113,10 @@ fn flagged(node: &Node, points: &Points) {
     match node.kind() {
         "ext4" => assert!(without > 0, "never killed without the flag"),
         "btrfs" => assert_eq!(without, 0, "there is nothing to put right"),
-        // Kernels are seen that change the project below the flag.
+        // Some kernels change the project of an immutable directory.
         _ => {}
     }
-    // A change that is completed forgets what one that was killed behind its last step had noted.
+    // A completed change clears the note of one that was killed after its last step.
     node.grow(&pod, to + MIB).success();
     run("chattr", &["-i"], pod.dir());
     node.grow(&pod, to + 2 * MIB).success();
@@ -127,10 +127,10 @@ fn flagged(node: &Node, points: &Points) {
     points.add(2);
 }
 
-/// Metadata of Btrfs counts, and a little more may not fit than is free.
+/// Btrfs counts metadata, so slightly less than the limit may fit.
 const LEEWAY: u64 = MIB;
 
-/// A process that ends with the test.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -144,7 +144,7 @@ impl Drop for Running {
 fn growth(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let pod = node.mounted(&volume, "one");
-    // It begins where the volume is full, and goes on as soon as it is not.
+    // It starts with a full volume, and continues as soon as there is space.
     let writer = format!(
         "for try in $(seq 10000); do
            [ $(stat -c %s file) -ge {0} ] && exit; head -c 262144 /dev/zero >>file || sleep 0.1
@@ -169,7 +169,7 @@ fn growth(node: &Node, points: &Points) {
     assert!((GROWN - LEEWAY..=GROWN).contains(&both), "{both}");
     points.add(1);
     pod.unmount().success();
-    // A volume that nobody has grows too, and while it is full.
+    // An unmounted volume grows too, even while it is full.
     node.driver
         .call(&[
             "expandvolume",
@@ -201,7 +201,7 @@ fn never_lower(node: &Node, points: &Points) {
         );
         points.add(1);
     }
-    // More than there is: refused, and the volume is as it was.
+    // More than the pool has is refused, and leaves the volume unchanged.
     let refused = node.grow(&pod, 4096 * MIB);
     assert!(refused.failure().contains("the pool has"), "{refused}");
     let again = node.grow(&pod, SIZE).success();
@@ -213,7 +213,7 @@ fn mended(node: &Node, points: &Points) {
     let [a, b] = ["a", "b"].map(|name| node.volume(name));
     let pod = node.mounted(&a, "one");
     if node.has_projects() {
-        // As a pod does that runs as root: into no project, and into a neighbour's.
+        // As a pod with root can: no project, and the project of another volume.
         for project in ["0", &project(node, &b)] {
             run("chattr", &["-p", project, "-P"], pod.dir());
             assert_ne!(project_of(pod.dir()), project_of(&node.directory(&b)));
@@ -268,12 +268,12 @@ fn mended(node: &Node, points: &Points) {
     }
 }
 
-/// The project that a volume was made with.
+/// The project that the volume was made with.
 fn project(node: &Node, volume: &flexvol_testing::PersistentVolume) -> String {
     project_of(&node.directory(volume)).0
 }
 
-/// `lsattr -pd`: project, flags and path; whether what is made there belongs to it too.
+/// Parses `lsattr -pd`: project, flags and path. Returns the project, and whether new files inherit it.
 fn project_of(dir: &std::path::Path) -> (String, bool) {
     let line = run("lsattr", &["-p", "-d"], dir);
     let mut words = line.split_whitespace();
@@ -312,7 +312,7 @@ fn confined(node: &Node, points: &Points) {
     assert!(!leave("unshare --user --map-root-user"));
     assert_eq!(project_of(pod.dir()).0, project(node, &volume));
     points.add(1);
-    // Without one, its owner can: a quota is not meant against those who want out.
+    // Outside a user namespace an owner can change the project: quotas do not stop those who want to evade them.
     assert!(leave(""));
     pod.unmount().success();
 }
@@ -329,7 +329,7 @@ fn files(node: &Node, points: &Points) {
         .trim()
         .parse()
         .unwrap();
-    // One for 16 KiB, and the volume's root is one of them.
+    // One inode for each 16 KiB. The volume's root is one of them.
     assert_eq!(stopped, SIZE / (16 << 10));
     points.add(stopped);
     assert_eq!(write(second.dir(), "file", MIB), "");

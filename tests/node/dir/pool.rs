@@ -32,7 +32,7 @@ fn promises(node: &Node, points: &Points) {
     let half = all / 2 / MIB * MIB;
     let a = PersistentVolume::provision(&node.driver, "a", "", half);
     let left = capacity(&node.driver);
-    // Each volume has a root, which takes some blocks.
+    // Each volume's root takes some blocks.
     let about = |found: u64, expected: u64| {
         assert!(
             expected.abs_diff(found) <= 8 * MIB,
@@ -52,7 +52,7 @@ fn promises(node: &Node, points: &Points) {
     let refused = node.grow(&pod, half + 64 * MIB);
     assert!(refused.failure().contains("the pool has"), "{refused}");
     points.add(2);
-    // What is written was promised before.
+    // Written data was promised space before.
     assert_eq!(super::write(pod.dir(), "file", 32 * MIB), "");
     let now = capacity(&node.driver);
     match node.has_projects() {
@@ -102,7 +102,7 @@ fn people(node: &Node, points: &Points) {
     let why = complaint(&node.driver, &["adopt", "/srv/data", "--name", "x"]);
     assert!(why.contains("directories are not taken over"), "{why}");
 
-    // Cut short: one that was being made, and one that was being removed.
+    // An interrupted creation and an interrupted removal.
     let before = Baseline::of(&node.sandbox);
     let doomed = node.volume("doomed");
     fs::create_dir_all(node.directory(&doomed).join("a/b")).unwrap();
@@ -140,14 +140,14 @@ fn reuse(node: &Node, points: &Points) {
     };
     let (a, b) = (made("a"), made("b"));
     none_left("c");
-    // Removed as far as the data, but not the directory.
+    // The data was removed, but not the directory.
     let gone = node.volumes().join(format!(".gone-{}", a.id()));
     fs::rename(node.around(&a), &gone).unwrap();
     none_left("c");
     delete(&a).success();
     assert!(!gone.exists());
     let c = made("c");
-    // A file that is deleted and still open is data too.
+    // A deleted file that is still open counts as data.
     let path = node.directory(&c).join("file");
     fs::write(&path, vec![1; 1 << 20]).unwrap();
     let open = fs::File::open(&path).unwrap();
@@ -158,7 +158,7 @@ fn reuse(node: &Node, points: &Points) {
         provision("d").outcome() == flexvol_testing::Outcome::Success
     });
     none_left("e");
-    // So is what somebody else has in that project.
+    // So does a foreign file in that project.
     delete(&b).success();
     let foreign = node.sandbox.disk().join("foreign");
     fs::write(&foreign, "somebody's").unwrap();
@@ -171,7 +171,7 @@ fn reuse(node: &Node, points: &Points) {
     super::eventually("the kernel to count nothing", || {
         provision("e").outcome() == flexvol_testing::Outcome::Success
     });
-    // A pool inside somebody's project: nothing with another project can be moved into it.
+    // A pool in a foreign project: no directory with another project can be moved into it.
     super::run("chattr", &["-p", "5", "+P"], &node.volumes());
     let refused = node.driver.call(&["provision", &request("f", SIZE)]);
     assert!(

@@ -1,4 +1,4 @@
-//! What a pod with CAP_SYS_ADMIN makes of its volume.
+//! Changes to a volume by a pod with CAP_SYS_ADMIN.
 
 use super::{
     GROWN, SIZE,
@@ -27,7 +27,7 @@ fn attributes(directory: &Path) -> String {
     String::from_utf8_lossy(&names[..length]).replace('\0', " ")
 }
 
-/// What the driver keeps of a volume.
+/// The driver's data about a volume.
 fn kept(node: &Node, volume: &PersistentVolume) -> (String, String) {
     let pool = Pool::open(&node.sandbox.pool()).unwrap();
     let id = VolumeId::parse(&volume.id()).unwrap();
@@ -50,7 +50,7 @@ fn forged(node: &Node, points: &Points) {
         (MARK, "flexvol=9:future=1"),
         (RECORD, &format!("{project} {}", 2 * GROWN)),
         (RECORD, "damaged"),
-        // As the driver notes that it took flags away, of which `32` is append-only.
+        // The driver's own note about removed flags; `32` is append-only.
         ("trusted.flexvol.flags", "32"),
     ] {
         setxattr(pod.dir(), name, text.as_bytes(), XattrFlags::empty()).unwrap();
@@ -69,7 +69,7 @@ fn forged(node: &Node, points: &Points) {
         let read = getxattr(pod.dir(), name, &mut [0; 64][..]);
         assert_eq!(read, Err(Errno::NODATA));
     }
-    // Left there for the growth and the deletion.
+    // Stays there during the growth and the deletion.
     let text = format!("{project} {}", 2 * GROWN);
     setxattr(pod.dir(), RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
     setxattr(pod.dir(), MARK, mark.as_bytes(), XattrFlags::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Deleting what pods make of a volume.
+//! Deletes volumes with unusual content.
 
 use super::{SIZE, on_each, run, write};
 use crate::node::{Backend, Node};
@@ -25,7 +25,7 @@ fn full_and_deep(node: &Node, _: &Points) {
     let before = Baseline::of(&node.sandbox);
     let volume = node.volume("pv");
     let pod = node.mounted(&volume, "one");
-    // So many and such names that XFS needs another block for one directory more.
+    // Enough long names that one more directory needs another block on XFS.
     for top in 0..9 {
         let name = format!("{top}-{}/b/c", "x".repeat(31));
         fs::create_dir_all(pod.dir().join(name)).unwrap();
@@ -45,7 +45,7 @@ fn full_and_deep(node: &Node, _: &Points) {
     before.expect(&node.sandbox, "deleted while it was full");
 }
 
-/// Others filled it: there is no room for another name either.
+/// The disk is full, so there is no space for another name either.
 fn full_disk(node: &Node, _: &Points) {
     let before = Baseline::of(&node.sandbox);
     let volume = node.volume("pv");
@@ -68,7 +68,7 @@ fn full_disk(node: &Node, _: &Points) {
     before.expect(&node.sandbox, "deleted while the disk was full");
 }
 
-/// As a pod with CAP_LINUX_IMMUTABLE leaves it.
+/// As left by a pod with CAP_LINUX_IMMUTABLE.
 fn unchangeable(node: &Node, points: &Points) {
     let before = Baseline::of(&node.sandbox);
     let volume = node.volume("pv");
@@ -110,7 +110,7 @@ fn snapshots(points: &Points) {
     fs::write(root.join("file"), "gone").unwrap();
     let shown = root.to_str().unwrap();
     btrfs(&["subvolume", "snapshot", "-r", shown], "snap");
-    // Read-only, not at the top, and with another one in it.
+    // A read-only subvolume, not at the top, with another one in it.
     fs::create_dir_all(root.join("deep/er")).unwrap();
     btrfs(&make, "deep/er/outer");
     btrfs(&make, "deep/er/outer/inner");
@@ -125,7 +125,7 @@ fn snapshots(points: &Points) {
         path += "/d";
         fs::create_dir(root.join(&path)).unwrap();
     }
-    // The volume itself, which may not be changed either.
+    // The volume's root is immutable too.
     run("chattr", &["+i"], &root);
     set("");
     node.delete(&volume).success();

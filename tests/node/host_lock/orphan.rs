@@ -1,4 +1,4 @@
-//! What a killed driver has left holds its lock, and what others lock does not.
+//! A process that a killed driver left keeps the volume's lock. Foreign locks do not.
 
 use super::{LONG, SHORT, any_volume, file_of};
 use flexvol_host::{
@@ -33,7 +33,7 @@ tests! {
         => zombie;
 }
 
-/// Longer than it is looked whether a process that ends moves.
+/// Longer than the grace period for a process that ends.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
 
 fn orphan(_: &Points) {
@@ -49,7 +49,7 @@ fn orphan(_: &Points) {
         .run(&["1".as_ref()], &limits)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    // What a killed process does too: its descriptors are closed.
+    // Closes the descriptors, as a kill does.
     drop(guard);
     assert_eq!(
         lock::volume(&volume, SHORT).unwrap_err().kind(),
@@ -58,7 +58,7 @@ fn orphan(_: &Points) {
     lock::volume(&volume, LONG).unwrap().retire().unwrap();
 }
 
-/// As lvm does.
+/// As lvm does: it closes inherited descriptors.
 fn closing_orphan(points: &Points) {
     let script = |rest: &str| {
         format!(
@@ -94,11 +94,11 @@ fn closing_orphan(points: &Points) {
         lock::volume(&volume, SHORT).unwrap_err().kind(),
         ErrorKind::Busy
     );
-    // Sooner than the one that was to be killed would have let go.
+    // Sooner than the orphan that had to be killed would have released the lock.
     lock::volume(&volume, LONG).unwrap().retire().unwrap();
 }
 
-/// A process that has ended and nobody waits for; what it left has the lock of the file.
+/// A process that has ended and is not reaped. A child of it holds the file's lock.
 struct Ended {
     process: Child,
     holder: Pid,
@@ -133,7 +133,7 @@ impl Drop for Ended {
     }
 }
 
-/// Everybody may have a file of the same inode number on a file system of his own.
+/// A user can create a file with the same inode number on another file system.
 fn strangers_inode(_: &Points) {
     let elsewhere = || {
         leave_mounts().unwrap();
@@ -155,7 +155,7 @@ fn strangers_inode(_: &Points) {
             .map(|name| (fs::write(&name, "").unwrap(), name).1)
             .find(|name| fs::metadata(name).unwrap().ino() == inode)
             .unwrap();
-        // Of the locks that were taken on one processor, /proc/locks has the last one first.
+        // Of locks that were taken on one CPU, /proc/locks lists the latest first.
         let this = Pid::from_raw(0);
         let allowed = sched_getaffinity(this).unwrap();
         let mut one = CpuSet::new();

@@ -1,4 +1,4 @@
-//! Loop devices beside strangers: what those attached, mounted, or have instead of /dev.
+//! Loop devices beside foreign ones: attached or mounted by others, or without devtmpfs.
 
 use super::{Fixture, SIZE, eventually_detached, inode_under};
 use crate::bench::{mount, run};
@@ -98,7 +98,7 @@ fn released(_: &Points) {
     assert!(unmount(&directory).unwrap());
     eventually_detached(number, &image);
 
-    // Without an image nobody knows whose it is.
+    // The owner of a device without a backing image is unknown.
     let stranger = losetup();
     let number = stranger.number();
     loop_device::release(Device::open(number).unwrap()).unwrap();
@@ -128,7 +128,7 @@ fn claims(_: &Points) {
             .join()
             .unwrap();
     });
-    // The namespace ended with its thread, and the mount with it, when the kernel gets to it.
+    // The namespace ends with its thread; the kernel removes the mount some time later.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while busy() {
         assert!(std::time::Instant::now() < end, "stays busy");
@@ -136,7 +136,7 @@ fn claims(_: &Points) {
     }
 }
 
-/// As in a container: /dev is a directory in memory, and nodes in /run cannot be opened.
+/// As in a container: /dev is a tmpfs, and device nodes in /run cannot be opened.
 fn without_devtmpfs(points: &Points) {
     let fixture = Fixture::new();
     let (volume, image) = fixture.volume();
@@ -160,7 +160,7 @@ fn without_devtmpfs(points: &Points) {
             device.claim().unwrap();
             points.add(1);
 
-            // A node of the right name and the wrong number is not believed.
+            // A node with the right name and a wrong number is rejected.
             let wrong = format!("/dev/loop{}", device.number().minor);
             let null = DeviceNumber {
                 major: 7,
@@ -177,7 +177,7 @@ fn without_devtmpfs(points: &Points) {
             assert_eq!(found.number(), device.number());
             points.add(1);
 
-            // Where /run has no such rule its nodes serve.
+            // If /run allows device nodes, they are used.
             empty("/run/flexvol", MsFlags::MS_NOSUID);
             let found = Device::open(device.number()).unwrap();
             assert!(

@@ -1,4 +1,4 @@
-//! Unmounting: in which order, who keeps a mount, and what is said of data that are lost.
+//! Unmounting: the order, processes that keep a mount busy, and reports of lost data.
 
 use super::{E2FS, XFS};
 use crate::bench::{Bench, mount, mounted, patiently, run, unmount, unused};
@@ -77,12 +77,12 @@ fn busy(_: &Points) {
     );
     assert!(mounted(&directory).is_some());
     drop(file);
-    // The target that is still held here is none of its users.
+    // The target that is held here does not count as a user.
     assert!(unmount(&directory));
     assert_eq!(target.mounted().unwrap(), None);
 }
 
-/// A FUSE file system whose server has closed the connection answers `ENOTCONN` to everything.
+/// A FUSE file system whose server closed the connection returns `ENOTCONN` for everything.
 fn dead(_: &Points) {
     let bench = Bench::new();
     let directory = bench.directory("directory");
@@ -111,7 +111,7 @@ fn dead(_: &Points) {
     assert!(!unmount(&directory));
 }
 
-/// As after an I/O error in its log: the file system has shut down and takes nothing any more.
+/// As after an I/O error in its log: the file system has shut down and rejects all operations.
 fn shut_down(_: &Points) {
     let bench = Bench::new();
     let device = bench.formatted(Filesystem::Xfs, 300);

@@ -1,4 +1,4 @@
-//! The images of a pool: which file is one, and what becomes of it.
+//! The images of a pool: recognizing, making and removing them.
 
 use super::{
     BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, file_of, image, on_disk, small,

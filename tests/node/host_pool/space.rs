@@ -1,4 +1,4 @@
-//! What a pool gives, and what it refuses.
+//! Space that a pool gives, and that it refuses.
 
 use super::{BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, file_of, image, on_disk};
 use crate::{bench::Bench, copied::copy, host_lock::any_volume};
@@ -25,14 +25,14 @@ tests! {
     "volumes made at once share what the pool has and no more", &[Need::Root, E2FS] => crowd;
 }
 
-/// Free space once the file system has settled.
+/// Free space after the file system has settled.
 pub(super) fn free(pool: &Pool, bench: &Bench) -> Bytes {
     let root = File::open(bench.path("tested")).unwrap();
     nix::unistd::syncfs(&root).unwrap();
     pool.space().unwrap().free
 }
 
-/// Deleted files are freed in the background.
+/// Waits until the space of deleted files is free, which happens in the background.
 pub(super) fn settles(pool: &Pool, bench: &Bench, before: Bytes) {
     let end = Instant::now() + Duration::from_secs(20);
     while free(pool, bench).0 + MIB <= before.0 {
@@ -57,7 +57,7 @@ fn full(points: &Points) {
             (size, Reserve::Percent(15)),
             (bytes(21), reserve),
             (Bytes(u64::MAX), NO_RESERVE),
-            // Passes the check, but there must be something left to describe the image with.
+            // Passes the check, but the image's block map needs space too.
             (Bytes(before.0 / MIB * MIB), NO_RESERVE),
             (bytes(1), Reserve::Percent(100)),
         ] {
@@ -71,7 +71,7 @@ fn full(points: &Points) {
                     "{filesystem} {wanted}: {error}"
                 );
             } else {
-                // It did fit, to the last block.
+                // It fitted, to the last block.
                 assert_eq!(wanted, Bytes(before.0 / MIB * MIB));
                 for volume in pool.volume_ids().unwrap() {
                     if volume != neighbour {
@@ -127,8 +127,8 @@ fn extension_fails(points: &Points) {
         if filesystem == Filesystem::Btrfs {
             continue;
         }
-        // The kernel's own refusal, half-way: somebody takes the space between check and use. An
-        // unwritten file's size says nothing, so this one passes the check at the edge.
+        // A refusal by the kernel half-way, as when other data takes the space between check and use. The size of
+        // an unwritten file says nothing about its blocks, so this one passes the check at the edge.
         let edge = Bytes(before.0 / MIB * MIB + 32 * MIB);
         match image.extend(edge, Allocation::Full, NO_RESERVE, &pool) {
             Err(error) => {
@@ -148,7 +148,7 @@ fn extension_heals(points: &Points) {
             .unwrap();
         let image = image(&pool, &volume);
         let allocated = || image.file().metadata().unwrap().blocks() * 512;
-        // Cut between taking the blocks and making the file longer. The retry needs no more room.
+        // Interrupted between allocating the blocks and extending the file. The retry needs no more space.
         let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
         fallocate(image.file(), keep, 0, 200 << 20).unwrap();
         let left = Reserve::Bytes(free(&pool, &bench));
@@ -157,14 +157,14 @@ fn extension_heals(points: &Points) {
             .unwrap();
         assert_eq!(image.size().unwrap(), bytes(200));
         points.add(1);
-        // The same again, and less, is nothing.
+        // The same or a smaller size changes nothing.
         for to in [200, 100, 0] {
             image
                 .extend(bytes(to), Allocation::Full, left, &pool)
                 .unwrap();
             assert_eq!(image.size().unwrap(), bytes(200));
         }
-        // Trimmed from inside.
+        // Discarded from inside.
         image.file().write_all_at(b"content", MIB).unwrap();
         let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | keep;
         fallocate(image.file(), punch, 2 << 20, 100 << 20).unwrap();
@@ -177,7 +177,7 @@ fn extension_heals(points: &Points) {
         image.file().read_exact_at(&mut content, MIB).unwrap();
         assert_eq!(&content, b"content");
         points.add(1);
-        // Thin takes a size and nothing else.
+        // A thin image gets a size and no blocks.
         let before = allocated();
         image
             .extend(bytes(4000), Allocation::Thin, NO_RESERVE, &pool)
@@ -202,7 +202,7 @@ fn extension_parts(_: &Points) {
     assert_eq!(pool.missing().unwrap().bytes, bytes(16));
     let before = free(&pool, &bench);
     let room = |mebibytes| Reserve::Bytes(Bytes(before.0 - mebibytes * MIB));
-    // Room for what is new, and not for what it was promised besides.
+    // Enough space for the extension, but not for the blocks that it also lacks.
     let extended = image.extend(bytes(48), Allocation::Full, room(20), &pool);
     assert!(extended.is_err());
     assert_eq!(image.size().unwrap(), bytes(32));
@@ -226,7 +226,7 @@ fn crowd(points: &Points) {
         let threads: Vec<_> = (0..16)
             .map(|_| {
                 scope.spawn(|| {
-                    // Each its own, as processes have.
+                    // A pool object for each thread, as for processes.
                     let pool = Pool::open(&root).unwrap();
                     match pool.create(&any_volume(), bytes(15), "", Allocation::Full, reserve) {
                         Ok(()) => 1,

@@ -1,4 +1,4 @@
-//! A driver whose configuration was lost knows neither its pools nor how long it keeps what is deleted.
+//! A driver without its configuration knows neither its pools nor how long it keeps deleted volumes.
 
 use crate::sandbox;
 use flexvol_testing::{Driver, Need, PersistentVolume, Points, tests};
@@ -9,12 +9,12 @@ tests! {
         => not_gone;
 }
 
-/// Runs a driver where the pool $0 is the one of a driver that configures none.
+/// Runs a driver in a mount namespace in which pool $0 is at the default path.
 const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
     mkdir -p /var/lib/flexvol/pools/default
     mount --bind \"$0\" /var/lib/flexvol/pools/default
     exec \"$@\"";
-/// What a driver says that has this pool at the place of one that configures none.
+/// Runs a driver with this pool at the default path, and returns its output.
 pub(super) fn by_default(driver: &Driver, pool: &Path, arguments: &[&str]) -> String {
     let output = Command::new("unshare")
         .args(["-m", "sh", "-ec", BY_DEFAULT])
@@ -26,7 +26,7 @@ pub(super) fn by_default(driver: &Driver, pool: &Path, arguments: &[&str]) -> St
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The default place is a pool, as the first installation made it, and the volumes are in another one.
+/// The default path has a pool of the first installation, but the volumes are in another pool.
 fn not_gone(points: &Points) {
     let sandbox = sandbox();
     let driver = sandbox.install("example.com/loop", false, "");
@@ -44,7 +44,7 @@ fn not_gone(points: &Points) {
         serde_json::json!({ name: "pv", "handle": volume.handle() }),
         serde_json::json!({ name: "pv", "pool": "default" }),
         serde_json::json!({ name: "pv" }),
-        // The answer of `provision` was lost.
+        // The caller missed the reply of `provision`.
         serde_json::json!({ name: "pv", "kubernetes.io/pvc.namespace": "default" }),
     ];
     let default = sandbox.path("default");
@@ -65,7 +65,7 @@ fn not_gone(points: &Points) {
         }
     }
     fs::write(&configuration, text).unwrap();
-    // One that is really gone is, for whoever asks again.
+    // With the configuration, deleting works and is idempotent.
     for _ in 0..2 {
         driver.call(&["delete", &forms[0].to_string()]).success();
         assert!(!volume.image(&sandbox).exists());

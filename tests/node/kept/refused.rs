@@ -1,4 +1,4 @@
-//! What is refused changes nothing.
+//! A refused `undelete` changes nothing.
 
 use crate::{
     by_hand::{complaint, said_json},
@@ -12,7 +12,7 @@ tests! {
         => no_name;
 }
 
-/// Somebody moved the image into another pool, where it is a copy.
+/// The image was moved to another pool, where it counts as a copy.
 fn no_name(points: &Points) {
     let sandbox = sandbox();
     let pools = ["a", "b"].map(|name| sandbox.disk().join(name));

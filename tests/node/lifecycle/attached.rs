@@ -1,4 +1,4 @@
-//! The life of a volume that kubelet attaches to the node before pods get it.
+//! The life of a volume that is attached to the node before pods get it.
 
 use crate::{
     node::{Backend, LOOP, MIB, Node, UID, fill, measured, size_of_filesystem},
@@ -20,7 +20,7 @@ tests! {
 }
 
 impl Node {
-    /// Where kubelet has a volume mounted for all pods of the node.
+    /// kubelet's global mount point of a volume on the node.
     fn global(&self, name: &str) -> PathBuf {
         let plugins = self
             .sandbox
@@ -53,7 +53,7 @@ fn attached(backend: Backend, points: &Points) {
     assert_eq!(attached.outcome(), Outcome::NotSupported);
     let dir = node.global("pv");
     let global = dir.to_str().unwrap();
-    // Whatever device kubelet says.
+    // For whatever device kubelet passes.
     for device in [device.as_str(), "/dev/null"] {
         driver
             .call(&["mountdevice", global, device, &json])
@@ -100,7 +100,7 @@ fn attached(backend: Backend, points: &Points) {
     points.add(2);
 }
 
-/// A pod of another namespace knows the handle, and asks for another file system than the owner.
+/// A pod of another namespace knows the handle, and requests another file system than the owner.
 fn attached_by_a_stranger(points: &Points) {
     let node = Node::attached(Backend::Loop);
     let baseline = node.inventory();
@@ -125,15 +125,15 @@ fn attached_by_a_stranger(points: &Points) {
     };
     let class = node.volume_of("class", "ext4");
     made(class, "xfs");
-    // The class says none, and the pool chooses.
+    // The class names no file system, so the pool's default is used.
     let any = node.provision("any").success();
     made(PersistentVolume::from_reply("any", "xfs", &any), "ext4");
     fs::remove_dir(&global).unwrap();
     node.expect(&baseline, "deleted");
 }
 
-/// Two persistent volumes of one handle, or one and an inline volume: kubelet would wait for ever
-/// for the end of either of two mounts before it ends the other.
+/// Two persistent volumes of one handle, or one and an inline volume. kubelet ends neither of two mounts of a
+/// device before the other has ended, so it would wait for ever.
 fn attached_twice(_: &Points) {
     let node = Node::attached(Backend::Loop);
     let baseline = node.inventory();
@@ -156,7 +156,7 @@ fn attached_twice(_: &Points) {
     assert_eq!(below(&globals[0]).len(), 1);
     pod.unmount().success();
     call(&["unmountdevice", first]);
-    // The name that is left alone has the volume for itself.
+    // The remaining name has the volume for itself.
     call(&["mountdevice", second, "", &json]);
     assert_eq!(fs::read(globals[1].join("file")).unwrap(), content);
     call(&["unmountdevice", second]);

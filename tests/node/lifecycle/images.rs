@@ -1,4 +1,4 @@
-//! Making and growing the file systems of images, where tools of the node do it.
+//! Makes and grows file systems in images with tools of the node.
 
 use crate::node::{Backend, LOOP, MIB, Node, fill, measured, size_of_filesystem};
 use flexvol_testing::{Call, Outcome, PersistentVolume, Points, has_sys_resource, tests};
@@ -20,7 +20,7 @@ tests! {
         => small_btrfs;
 }
 
-/// Mkfs makes smaller ones than the kernel resizes to.
+/// mkfs makes file systems smaller than the minimum to which the kernel resizes.
 fn small_btrfs(points: &Points) {
     let (first, little, enough) = (128 * MIB, 200 * MIB, 256 * MIB);
     let node = Node::new(Backend::Loop);
@@ -40,7 +40,7 @@ fn small_btrfs(points: &Points) {
     node.delete(&volume).success();
     points.add(1);
 
-    // As an image of such a size that was taken over.
+    // As an adopted image with such a size.
     let volume = of_volume("odd");
     let (pod, content) = node.written(&volume);
     let grow = |to| node.driver.call(&pod.expand_arguments(to, first));
@@ -68,7 +68,7 @@ fn small_btrfs(points: &Points) {
     points.add(1);
 }
 
-/// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
+/// Without CAP_SYS_RESOURCE only tools can grow it, and their time depends on its size.
 fn large_grows_without_pods(_: &Points) {
     const GIB: u64 = 1 << 30;
     let backend = Backend::SparseLoop;
@@ -96,8 +96,8 @@ fn large_grows_without_pods(_: &Points) {
     pod.unmount().success();
 }
 
-/// As after a kill between the tool's end and the mark that says so: the file system is whole and has
-/// the UUID that the driver wants again.
+/// As after a kill between the end of mkfs and the update of the mark: the file system is complete and has the UUID
+/// that the driver would use again.
 fn made_again(points: &Points) {
     for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
         let node = Node::new(Backend::Loop);
@@ -130,8 +130,8 @@ fn made_again(points: &Points) {
     }
 }
 
-/// The claim of another pod keeps ext4 from growing without CAP_SYS_RESOURCE; with it, the same
-/// calls succeed at once.
+/// A claim of another pod keeps ext4 from growing without CAP_SYS_RESOURCE. With it, the same calls succeed at
+/// once.
 fn grows_at_the_next_mount(_: &Points) {
     let node = Node::new(Backend::Loop);
     let volume = node.volume_of("ext", "ext4");

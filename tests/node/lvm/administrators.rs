@@ -1,4 +1,4 @@
-//! What administrators do to a group while volumes are in use and callouts change it.
+//! Administrators change a group while volumes are in use and callouts change it.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, told};
 use crate::{node::Node, wrapper::Wrapper};
@@ -15,7 +15,7 @@ fn moved(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
-    // It ends at the earliest when it looks for the first time.
+    // pvmove ends at its first poll at the earliest.
     let from = told(&volume, "devices");
     let (from, _) = from.split_once('(').unwrap();
     let mut moving = Command::new("lvm")
@@ -50,7 +50,7 @@ fn joined(points: &Points) {
     let (pod, content) = node.written(&volume);
     let disk = disks()[2].to_str().unwrap().to_owned();
     let armed = node.sandbox.root().join("armed");
-    // Where nothing lies on a disk LVM takes it back by itself.
+    // If a returning disk has no extents in use, LVM accepts it by itself.
     let before = format!(
         "case $1 in lvcreate|lvextend|lvchange|lvremove) if rm {0} 2>/dev/null; then\n\
          lvm vgextend -qq -y {GROUP} {disk} && lvm lvcreate -qq -y -Wn -Zn -n mine -l 4 {GROUP} {disk}\nfi;; esac",
@@ -69,7 +69,7 @@ fn joined(points: &Points) {
         lvm(&["pvremove", "-qq", &disk]);
         points.add(1);
     };
-    // LVM makes nothing where it misses a disk, and the next call does.
+    // LVM makes nothing while it misses a disk. The next call succeeds.
     joins(&|| drop(node.driver.call(&["provision", &request("new", SIZE)])));
     node.volume_of("new", "ext4");
     joins(&|| drop(node.expand(&volume, GROWN)));

@@ -1,4 +1,4 @@
-//! Copies of a group and of its disks, which have its volumes too.
+//! Copies of a group and of its disks, which have the same volumes.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, group, lvm, output};
 use crate::node::{MIB, Node, fill};
@@ -15,7 +15,7 @@ tests! {
         => copied_disk;
 }
 
-/// As a copy of its disks shows a group: the same tags, and another UUID.
+/// A group as it appears from copied disks: the same tags, but another UUID.
 fn copied_group(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "ext4");
@@ -37,7 +37,7 @@ fn copied_group(points: &Points) {
     assert!(refused.contains("tag of another one"), "{refused}");
     points.add(2);
 
-    // With the original beside it nobody can tell which is meant.
+    // With the original beside it, the choice is ambiguous.
     group("original", &flexvol_testing::disks()[2..3]);
     lvm(&["vgchange", "-qq", "--addtag", &tag, "original"]);
     let said = init();
@@ -54,7 +54,7 @@ fn copied_group(points: &Points) {
     points.add(3);
 }
 
-/// What tells LVM that a disk is the other one: its label, and the group's metadata.
+/// Copies what makes LVM take one disk for another: the label, and the group's metadata.
 fn copy_head(from: &Path, to: &Path) {
     let mut head = vec![0; 2 * usize::try_from(MIB).unwrap()];
     File::open(from)
@@ -73,7 +73,7 @@ fn copied_disk(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");
-    // That of another group is nobody's trouble but its own.
+    // A duplicate disk of another group does not matter.
     group("other", &disks[2..3]);
     copy_head(&disks[2], &disks[3]);
     node.expand(&volume, GROWN).success();
@@ -100,11 +100,11 @@ fn copied_disk(points: &Points) {
         said.contains("is there twice") && said.contains("vgimportclone DISKS"),
         "{said}"
     );
-    // Whoever uses the volume can stop.
+    // Unmounting is still possible.
     node.driver.call(&["unmount", dir]).success();
     points.add(2);
 
-    // Detached.
+    // The copy is detached.
     copy_head(Path::new("/dev/zero"), &disks[3]);
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);

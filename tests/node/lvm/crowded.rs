@@ -1,4 +1,4 @@
-//! A group whose metadata has room for few volumes more, and volumes that are kept there after they were deleted.
+//! A group whose metadata has space for few more volumes, and deleted volumes that are kept in it.
 
 use super::{GROUP, NEEDS, lvm, path, reported, told};
 use crate::node::{Backend, MIB, Node};
@@ -44,7 +44,7 @@ fn provision_of(driver: &Driver, name: &str, size: u64) -> Call {
     driver.call(&["provision", &json(told)])
 }
 
-/// A group with room for few volumes in its metadata.
+/// Makes a group with a small metadata area.
 fn small_group(area: &str) {
     let disk = disks()[0].to_str().unwrap().to_owned();
     let small = ["--dataalignment", "4k", "--metadatasize", area];
@@ -52,7 +52,7 @@ fn small_group(area: &str) {
     lvm(&["vgcreate", "-qq", "-y", GROUP, &disk]);
 }
 
-/// Text in the group's metadata that is nobody's volume.
+/// Adds tags to the group, which take space in its metadata.
 fn tag_the_group(tags: impl Iterator<Item = String>) {
     let words: Vec<_> = tags.flat_map(|tag| ["--addtag".to_owned(), tag]).collect();
     let words = words.iter().map(String::as_str);
@@ -62,7 +62,7 @@ fn tag_the_group(tags: impl Iterator<Item = String>) {
         .collect::<Vec<_>>());
 }
 
-/// So many hundredths of what the group's metadata may take.
+/// Fills this percentage of the space that the group's metadata may take.
 fn fill_metadata(to: u64) {
     let half = of_group("vg_mda_size") / 2;
     let missing = (half * to / 100).saturating_sub(half - of_group("vg_mda_free"));
@@ -88,7 +88,7 @@ fn expand(node: &Node, volume: &PersistentVolume, to: u64) -> Call {
     node.driver.call(&arguments)
 }
 
-/// A volume of all that is free is not made, nor taken from a call that was killed when it had made it.
+/// Checks that a volume of all free space is refused, even if a killed call had already made it.
 fn refused_whole(node: &Node, room: u64) {
     let refused = || {
         let refused = provision_of(&node.driver, "whole", room).failure();
@@ -114,7 +114,7 @@ fn pieces(points: &Points) {
     });
     let [one, two] = &made;
     let names = [path(one), path(two)];
-    // As if they had grown in turns, by an extent each time.
+    // As if the two had grown alternately, by an extent each time.
     let disk = disks()[0].to_str().unwrap().to_owned();
     for (first, name) in (100..).zip(&names) {
         let extents = (0..20).map(|nth| format!(":{}", first + 2 * nth));
@@ -134,7 +134,7 @@ fn pieces(points: &Points) {
     expand(&node, one, had + 4 * MIB).success();
     assert!(size() >= had + had / 8, "{} of {had}", size());
 
-    // What the other one had is free in pieces of an extent each, and nothing else is.
+    // The only free space is that of the other volume, in pieces of one extent.
     lvm(&[
         "lvcreate", "-qq", "-y", "-an", "-Zn", "-Wn", "-n", "rest", "-l", "100%FREE", GROUP,
     ]);
@@ -177,7 +177,7 @@ fn waited(points: &Points) {
     points.add(1);
 }
 
-/// How many processes have it open.
+/// How many processes have the file open.
 fn holders(file: &Path) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let has = |process: &fs::DirEntry| {
@@ -199,7 +199,7 @@ fn crowded(points: &Points) {
         "keep_deleted = \"7d\"",
     );
     let driver = &node.driver;
-    // Nobody's volume takes a quarter of it, so that few of ours fill the rest.
+    // Foreign tags take a quarter of the metadata, so that few volumes fill the rest.
     tag_the_group((0..4).map(|tag| format!("{tag:0>1000}")));
     let archived = || {
         fs::read_dir("/etc/lvm/archive")
@@ -244,7 +244,7 @@ fn crowded(points: &Points) {
     assert_eq!(kept(), volumes.len());
     provision(driver, "more").failure();
 
-    // A third of the metadata has room for six.
+    // A third of the metadata has space for six.
     node.install("keep_deleted = \"7d\"\nkeep_at_most = \"20%\"");
     crate::by_hand::said(driver, &["gc"]);
     assert!((1..=6).contains(&kept()), "{}", kept());

@@ -1,4 +1,4 @@
-//! Groups that lost a disk, for good or for a while: volumes that are whole without it go on.
+//! Groups without one of their disks, permanently or for a while: volumes that are complete without it keep working.
 
 use super::{
     GROUP, GROWN, NEEDS, detach, lvm, make_thin_pool, misses_a_disk, mounts, reported, told,
@@ -22,7 +22,7 @@ tests! {
         => |points| back(&Node::thin(1 << 30), points);
 }
 
-/// Puts a volume, or a part of one, on both disks.
+/// Mirrors a volume, or a part of one, on both disks.
 fn mirror(path: &str) {
     lvm(&["lvconvert", "-qq", "-y", "--type", "raid1", "-m1", path]);
     let synced = || {
@@ -80,13 +80,13 @@ fn thin(points: &Points) {
     let node = Node::thin(1 << 30);
     let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
-    // It would be lost with its disk.
+    // The spare volume would be lost with its disk.
     lvm(&["lvremove", "-qq", "-f", "vg0/lvol0_pmspare"]);
     for part in ["tp0_tdata", "tp0_tmeta"] {
         mirror(&format!("{GROUP}/{part}"));
     }
     detach(&disks()[1]);
-    // Without the second word it removes the pool.
+    // Without --mirrorsonly, vgreduce removes the pool.
     let words = ["-qq", "-y", "--removemissing", "--mirrorsonly", "--force"];
     lvm(&[&["vgreduce"], &words[..], &[GROUP]].concat());
     mounts(&pod, &content);
@@ -100,7 +100,7 @@ fn thin(points: &Points) {
     points.add(1);
 }
 
-/// What LVM wrote is overwritten; the kernel goes on with the disk.
+/// LVM's label was overwritten, but the kernel still uses the disk.
 fn unlabelled(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "ext4");
@@ -111,7 +111,7 @@ fn unlabelled(points: &Points) {
     deactivate(&linear);
     let list = disks();
     let disk = list[1].to_str().unwrap();
-    // Somebody else's, with parts that lie on that disk alone.
+    // A foreign thin pool, with parts that are only on that disk.
     make_thin_pool(&["-L", "64m", "-n", "tp1", GROUP, disk]);
     let file = fs::File::options().write(true).open(disk).unwrap();
     file.write_all_at(&vec![0; 1 << 20], 0).unwrap();
@@ -126,7 +126,7 @@ fn unlabelled(points: &Points) {
     points.add(1);
 }
 
-/// LVM wrote the group while the disk was away.
+/// LVM wrote the group's metadata while the disk was missing.
 fn not_restored(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "ext4");
@@ -170,7 +170,7 @@ fn back(node: &Node, points: &Points) {
     detach(disk).attach();
     assert!(!disk.exists(), "it has its number again");
     mounts(&pod, &content);
-    // A thin pool that lost a disk while it was active may take no writes before it is repaired (lvmthin(7)).
+    // A thin pool that lost a disk while active may accept no writes before it is repaired (lvmthin(7)).
     if told(&volume, "pool_lv").is_empty() {
         node.expand(&volume, GROWN).success();
         node.delete(&volume).success();
@@ -178,7 +178,7 @@ fn back(node: &Node, points: &Points) {
     points.add(1);
 }
 
-/// Whether the larger part of what there is lies on a disk.
+/// Whether most of the data is on a disk.
 fn has_data(disk: &Path) -> bool {
     let used = reported("pvs", "pv_used", disk.to_str().unwrap());
     used.parse::<u64>().unwrap() > super::SIZE / 2

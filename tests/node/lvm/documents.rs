@@ -1,4 +1,4 @@
-//! The documents' way from a volume group to a volume that has grown, with their own words.
+//! Follows the documents from a volume group to a volume that has grown, with their own commands.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, group, lvm, output, run};
 use crate::node::{MIB, fill, size_of_filesystem};
@@ -13,10 +13,10 @@ tests! {
 
 const PAGE: &str = include_str!("../../../docs/operate/volume-groups.md");
 
-/// Where kubelet looks for drivers.
+/// kubelet's plugin directory.
 const PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
-/// What the reader of the page types.
+/// The commands in the page.
 fn commands() -> Vec<&'static str> {
     let block = PAGE.split("```").nth(1).unwrap();
     block
@@ -26,17 +26,17 @@ fn commands() -> Vec<&'static str> {
 }
 
 fn by_the_book(points: &Points) {
-    // The page's `vg0` is there, and has free space.
+    // The page assumes a group `vg0` with free space.
     group(GROUP, &disks()[..2]);
     let sandbox = crate::sandbox();
     let bin = sandbox.path("bin");
     fs::create_dir(&bin).unwrap();
     symlink(crate::executable(), bin.join("flexvol")).unwrap();
-    // As kubelet made it.
+    // kubelet has made it.
     fs::create_dir_all(PLUGINS).unwrap();
     let mut manifests = String::new();
     for command in commands() {
-        // No Kubernetes runs here; what it would be given is used as it would use it.
+        // No Kubernetes runs here. The test uses the manifests as Kubernetes would.
         let (command, applied) = match command.split_once(" | kubectl apply") {
             Some((command, _)) => (command.replace("10Gi", "320Mi"), true),
             None => (command.to_owned(), false),
@@ -49,7 +49,7 @@ fn by_the_book(points: &Points) {
             format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()),
         );
         let said = bash.output().unwrap();
-        // Doctor also says that there is no kubelet here.
+        // Doctor also reports that there is no kubelet here.
         let is_doctor = command.ends_with("doctor");
         assert!(said.status.success() || is_doctor, "{command}: {said:?}");
         let text = String::from_utf8(said.stdout).unwrap();
@@ -100,7 +100,7 @@ fn unnamed(points: &Points) {
     group(GROUP, &disks()[..2]);
     flexvol(&["pool", "init", "--group", GROUP]);
     let sandbox = crate::sandbox();
-    // Not in a driver's directory, and with no configuration beside it.
+    // Outside a driver's directory, without a configuration beside it.
     let program = sandbox.path("flexvol");
     symlink(crate::executable(), &program).unwrap();
     let program = program.to_str().unwrap();
@@ -145,7 +145,7 @@ fn unnamed(points: &Points) {
     pod.mount("rw").success();
     pod.unmount().success();
     run(program, &["call", "delete", &volume.json("rw")]);
-    // Kept, as the configuration of the driver says, and not as the defaults do.
+    // Kept according to the driver's configuration, not to the defaults.
     assert!(run(program, &["gc"]).contains("nothing was left behind"));
     assert!(run(program, &["undelete", &handle]).contains("is a volume again"));
     points.add(6);

@@ -1,4 +1,4 @@
-//! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
+//! Foreign changes to a group and its devices lose no data and affect no other volume.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, in_time, inventory, lvm, output, run, told};
 use crate::{
@@ -24,7 +24,7 @@ tests! {
         => full_metadata;
 }
 
-/// Text of a group's metadata that is nobody's volume: tags.
+/// The group's metadata is full of tags.
 fn full_metadata(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "xfs");
@@ -36,7 +36,7 @@ fn full_metadata(points: &Points) {
         String::from_utf8(said.stdout).unwrap()
     };
     let mut tags = 0;
-    // Each is a kilobyte in the text, of which half a megabyte fits.
+    // Each tag takes a kilobyte of the metadata, which has half a megabyte.
     let mut fill = |more: usize| {
         let words: Vec<String> = (tags..tags + more)
             .flat_map(|tag| ["--addtag".to_owned(), format!("{tag:0>1000}")])
@@ -69,12 +69,12 @@ fn full_metadata(points: &Points) {
     let capacity = node.driver.call(&["capacity", "{}"]).success();
     assert_eq!(capacity.object().unwrap()["capacity"], 0);
     assert_eq!(inventory(), before);
-    // What is there is formatted, grown and deleted all the same.
+    // An existing volume can still be formatted, grown and deleted.
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     node.expand(&volume, GROWN).success();
     points.add(3);
-    // With less room none grows either, and nothing says that it should have.
+    // With still less space no volume grows, and no mark says that a growth has begun.
     fill(40);
     let (before, tags) = (inventory(), told(&volume, "lv_tags"));
     for callout in ["expandfs", "expandvolume"] {
@@ -100,7 +100,7 @@ fn full_metadata(points: &Points) {
     points.add(1);
 }
 
-/// Whether the kernel has stopped the pool.
+/// Whether the kernel has suspended the pool.
 fn is_stopped() -> bool {
     fs::read_dir("/sys/block").unwrap().flatten().any(|entry| {
         let read = |file: &str| fs::read_to_string(entry.path().join(file));
@@ -109,7 +109,7 @@ fn is_stopped() -> bool {
     })
 }
 
-/// The kernel stops all volumes of a pool with it, and none of them says so.
+/// With the pool the kernel suspends all its volumes, and none of them shows it.
 fn stopped_pool(points: &Points) {
     let node = Node::thin(1000 * MIB);
     let volume = node.volume_of("pv", "ext4");
@@ -166,7 +166,7 @@ fn snapshots(points: &Points) {
     let refused = node.expand(&volume, GROWN).failure();
     assert!(refused.contains("snapshots"), "{refused}");
     points.add(1);
-    // Also where volumes lose their devices when nobody has them mounted.
+    // Also with a configuration that deactivates unmounted volumes.
     let idle = node.install("deactivate = true\n");
     idle.call(&["unmount", pod.dir().to_str().unwrap()])
         .success();
@@ -176,7 +176,7 @@ fn snapshots(points: &Points) {
     points.add(1);
 }
 
-/// As udev and mdadm make a RAID of a volume that reads as a member of one.
+/// udev and mdadm assemble a RAID of a volume whose content looks like a member.
 fn held(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "ext4");
@@ -280,7 +280,7 @@ fn grown_blank(points: &Points) {
     node.delete(&volume).success();
     points.add(1);
 
-    // Cut after the storage grew; its end is elsewhere than what was wiped above.
+    // Interrupted after the storage grew. Its end is not the one that was wiped above.
     let volume = node.volume_of("pv", "xfs");
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     let tag = format!("flexvol-grown-from={SIZE}");
@@ -297,7 +297,7 @@ fn grown_blank(points: &Points) {
     node.delete(&volume).success();
     points.add(1);
 
-    // By hand, so that nobody knows what is there.
+    // Grown by hand, so the content of the new part is unknown.
     let volume = node.volume_of("pv", "xfs");
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[

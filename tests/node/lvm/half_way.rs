@@ -1,4 +1,4 @@
-//! Growth from every state that a cut one leaves.
+//! Growth after every possible interruption of an earlier growth.
 
 use super::{
     GROUP, GROWN, HANGS, NEEDS, SIZE, flexvol, in_time, lvm, mapping, mappings, output, path, run,
@@ -82,7 +82,7 @@ fn committed(points: &Points) {
              -e trace=io_submit -e inject=io_submit:signal=KILL:when=$n /usr/sbin/lvm \"$@\"; fi;; esac"
         ),
     );
-    // It is the ninth write, as LVM is now.
+    // With the present LVM it is the ninth write.
     let was_suspended = (8..=12).any(|nth: u64| {
         fs::write(&armed, nth.to_string()).unwrap();
         let to = GROWN + 4 * nth * MIB;
@@ -107,7 +107,7 @@ fn is_suspended() -> bool {
         .any(|device| state(device).unwrap().trim() == "1")
 }
 
-/// What is still suspended when a test fails would keep its sandbox from being undone.
+/// Resumes the device on drop, because a suspended one would block the cleanup of the sandbox.
 struct Resumed(String);
 
 impl Drop for Resumed {
@@ -163,7 +163,7 @@ fn suspended(points: &Points) {
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
     assert!(size_of_filesystem(pod.dir()) > GROWN);
 
-    // People look at it, and change nothing.
+    // Verbs for inspection change nothing.
     suspend();
     let (config, executable) = (node.configuration(), crate::executable());
     for verb in [
@@ -190,8 +190,8 @@ fn suspended(points: &Points) {
     assert!(!flexvol(&["list", "--config", &config]).contains("pv"));
 }
 
-/// What a killed `lvextend` leaves when the table that it did not commit comes to life: the mark says that the volume
-/// grows, and its device has the new size, in whole extents.
+/// Simulates a killed `lvextend` whose uncommitted table becomes active: the mark says that the volume grows, and its
+/// device has the new size, in whole extents.
 fn cut_after_load(volume: &PersistentVolume, asked: u64) {
     let (device, tags, name) = (mapping(volume), told(volume, "lv_tags"), path(volume));
     let mark = tags
@@ -235,7 +235,7 @@ fn larger(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");
-    // Whole extents, and not.
+    // A multiple of an extent, and none.
     for (number, more) in [(1, 0), (2, 2 * MIB)] {
         let to = SIZE + number * 64 * MIB - more;
         cut_after_load(&volume, to);
@@ -262,7 +262,7 @@ fn larger(points: &Points) {
     expect_whole(&blank, SIZE);
     node.pod(&blank).unmount().success();
 
-    // A file system that spans it all is not cut off, whatever the mark says.
+    // If the file system spans the whole device, the device is not shrunk, whatever the mark says.
     lvm(&["lvchange", "-qq", "-ay", &path(&volume)]);
     cut_after_load(&volume, to + 64 * MIB);
     let device = format!("/dev/mapper/{}", mapping(&volume));
@@ -275,8 +275,8 @@ fn larger(points: &Points) {
     }
 }
 
-/// Killed between suspending and resuming it leaves a volume that answers nobody; killed before or
-/// after its metadata was committed, one that is as large as before or not.
+/// A kill between suspend and resume leaves a volume that blocks. A kill before or after the metadata was committed
+/// leaves the old or the new size.
 fn extended(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "xfs");
@@ -332,11 +332,11 @@ fn extended(points: &Points) {
     lvm(&["vgck", GROUP]);
 }
 
-/// Where the size of a superblock stands: `sb_dblocks`, big-endian.
+/// Offset of the size in a superblock: `sb_dblocks`, big-endian.
 const BLOCKS: u64 = 8;
 
-/// What a power cut during growth leaves: the primary superblock knows the new size, others do not,
-/// and whoever repairs it believes the others.
+/// A power cut during growth: the primary superblock has the new size, others have the old one, and xfs_repair
+/// believes the others.
 fn cut_xfs(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "xfs");
@@ -371,7 +371,7 @@ fn cut_xfs(points: &Points) {
             .unwrap();
     }
     device.sync_all().unwrap();
-    // The mark of a growth that was not seen to its end.
+    // The mark of an unfinished growth.
     let mark = told(&volume, "lv_tags");
     let growing = format!("{mark}:growing={GROWN}");
     let lv = format!("{GROUP}/flexvol-{}", volume.id());

@@ -1,4 +1,4 @@
-//! Devices on a tenant's disk that say they are the group's: by UUIDs that every container reads in sysfs, or by name.
+//! Devices on a tenant's disk that claim to be the group's, by name or by UUIDs, which every container reads in sysfs.
 
 use super::{GROUP, NEEDS, SIZE, detach, lvm, output};
 use crate::node::{Backend, Node};
@@ -21,11 +21,11 @@ tests! {
     "lvm: a copy of the group that is in use keeps nobody from another volume", NEEDS => copied;
 }
 
-/// What else is in a group whose UUID is the pool's: somebody may have copied the pool for it.
+/// Another volume in a group with the pool's UUID. Somebody may have copied the pool for its sake.
 const OTHER: &str = "data";
 
-/// Makes a group on a disk, as on another node, with a volume that has the name of one of the pool's, and with these
-/// of its UUIDs; the node gives it a device.
+/// Makes a group on a disk, as if on another node, with a volume that has the name of one of the pool's and these of
+/// its UUIDs. The node activates it.
 fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
     let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
     on("vgcreate", &["-y", group, disk]);
@@ -41,7 +41,7 @@ fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
     forge(group, disk, &own);
 }
 
-/// Gives a group on a disk, and these of its volumes, UUIDs of others; the node gives its volumes devices.
+/// Gives a group on a disk, and volumes in it, UUIDs of others. The node activates the volumes.
 fn forge(group: &str, disk: &str, uuids: &[(&str, &str, String)]) {
     let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
     let file = std::env::temp_dir().join("impersonated");
@@ -60,14 +60,14 @@ fn forge(group: &str, disk: &str, uuids: &[(&str, &str, String)]) {
     on("vgchange", &["-ay", group]);
 }
 
-/// Whether devices lie on a disk.
+/// Whether devices are on top of a disk.
 fn is_held(disk: &Path) -> bool {
     let name = disk.file_name().unwrap().to_str().unwrap();
     let mut holders = fs::read_dir(format!("/sys/block/{name}/holders")).unwrap();
     holders.next().is_some()
 }
 
-/// Makes a thin pool with the name of one of ours on a disk, with a volume.
+/// Makes a thin pool with the name of ours on a disk, with a volume.
 fn pool_on(disk: &str, group: &str) {
     let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
     on("vgcreate", &["-y", group, disk]);
@@ -110,7 +110,7 @@ fn impersonated_pool(group: &str, has_uuids: bool, points: &Points) {
     points.add(1);
 }
 
-/// Takes LVM's label from a disk: what the kernel was told stays.
+/// Removes LVM's label from a disk. Its active devices stay.
 fn unlabel(disk: &Path) {
     let file = fs::File::options().write(true).open(disk).unwrap();
     file.write_all_at(&[0; 4096], 0).unwrap();
@@ -166,7 +166,7 @@ fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
     let (pod, content) = node.written(&volume);
     let path = super::path(&volume);
     let (_, name) = path.split_once('/').unwrap();
-    // Every container reads them in sysfs.
+    // Every container can read the UUIDs in sysfs.
     let uuids: Vec<_> = fields
         .iter()
         .map(|field| (*field, super::told(&volume, field)))
@@ -174,7 +174,7 @@ fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
     let list = disks();
     let disk = list[3].to_str().unwrap();
     impersonate(group, disk, name, &uuids);
-    // He takes the label away: what the kernel was told stays. Another group of the name is passed over.
+    // The tenant removes the label, but the devices stay active. A group of another UUID with this name is ignored.
     if !fields.is_empty() {
         unlabel(&list[3]);
     }

@@ -1,5 +1,5 @@
-//! Callouts killed at each ioctl that they, or the programs they start, make, or refused it:
-//! device-mapper's are among them. The repeated call succeeds, and nothing is left.
+//! Kills callouts at each ioctl of theirs and of programs that they start, or lets the ioctl fail. Those of
+//! device-mapper are among them. The repeated call succeeds, and nothing is left.
 
 use crate::{
     anywhere::Callout,

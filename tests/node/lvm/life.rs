@@ -1,4 +1,4 @@
-//! The life of a volume as kubelet leads it.
+//! The life of a volume with kubelet's callouts.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, mappings, run};
 use crate::node::{Backend, Node, fill};
@@ -14,7 +14,7 @@ tests! {
 
 fn deactivated(_: &Points) {
     let node = Node::with(Backend::Lvm, "deactivate = true\n");
-    // A pool in the same group whose volumes stay active has none of these, nor the other way round.
+    // A pool in the same group whose volumes stay active does not have these volumes, nor the other way round.
     super::thin_pool("400M");
     super::flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
     let linear = node.install(&format!(
@@ -82,7 +82,7 @@ fn cheap(_: &Points) {
     assert_eq!(runs(&unmount), 0, "unmount");
 }
 
-/// The disks answer with errors, as they do when they are gone.
+/// The disks return errors, as after they were removed.
 fn missing(points: &Points) {
     let sandbox_disks = flexvol_testing::disks();
     let disk = sandbox_disks[2].to_str().unwrap();

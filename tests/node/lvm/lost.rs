@@ -1,4 +1,4 @@
-//! Volumes that lost something: their end, or LVM's sight of their device.
+//! Volumes that lost their end, or whose device LVM cannot see.
 
 use super::{
     GROUP, GROWN, NEEDS, SIZE, group, inventory, linear_over, lvm, make_thin_pool, mappings,
@@ -18,7 +18,7 @@ tests! {
         => late_beside_a_thin_pool;
 }
 
-/// As `lvreduce` by hand leaves it, or metadata of before a growth.
+/// As after `lvreduce` by hand, or with metadata from before a growth.
 fn cut(points: &Points) {
     const CUT: u64 = 200 * MIB;
     let node = Node::linear();
@@ -60,7 +60,7 @@ fn cut(points: &Points) {
             points.add(1);
         }
     }
-    // Nothing was written where its end was, so whoever gives it back has the volume again.
+    // Nothing was written where its end was, so restoring the size restores the volume.
     lvm(&["lvextend", "-qq", "-L", &format!("{SIZE}b"), &path]);
     lvm(&["lvchange", "-qq", "-an", &path]);
     expand("expandvolume").success();
@@ -71,7 +71,7 @@ fn cut(points: &Points) {
     points.add(2);
 }
 
-/// A backup of the metadata of before a growth was restored under a pod.
+/// A metadata backup from before a growth was restored while a pod uses the volume.
 fn forgotten(points: &Points) {
     let node = Node::linear();
     let volume = node.volume_of("pv", "xfs");
@@ -102,7 +102,7 @@ fn forgotten(points: &Points) {
         assert!(refused.contains("restore its full size"), "{refused}");
         points.add(1);
     }
-    // The pod has all of its data.
+    // The pod still has all of its data.
     assert_eq!(size_of_device(), GROWN);
     assert!(size_of_filesystem(pod.dir()) > SIZE);
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
@@ -117,13 +117,13 @@ fn forgotten(points: &Points) {
     points.add(2);
 }
 
-/// How large the only device is.
+/// The size of the only device.
 fn size_of_device() -> u64 {
     let sectors = fs::read_to_string(mappings()[0].join("size")).unwrap();
     sectors.trim().parse::<u64>().unwrap() * 512
 }
 
-/// Gives the node the second disk of the group.
+/// Attaches the second disk of the group.
 fn attach() {
     let (_, table) = linear_over(disks()[2].to_str().unwrap());
     run("dmsetup", &["create", "late", "--table", &table]);
@@ -160,7 +160,7 @@ fn late_beside_a_thin_pool(points: &Points) {
     points.add(1);
 }
 
-/// LVM writes to the other disks that one is missing, and does not take it back by itself then.
+/// LVM records on the other disks that one is missing, and then does not accept it again by itself.
 fn late(points: &Points) {
     group_with_a_late_disk();
     let node = Node::on(
@@ -174,7 +174,7 @@ fn late(points: &Points) {
     let blank = node.volume_of("blank", "ext4");
     let on_both = PersistentVolume::provision(&node.driver, "both", "ext4", 1900 * MIB);
     let (both, _) = node.written(&on_both);
-    // Its storage has grown, and its file system has not.
+    // Its storage has grown, but not its file system.
     let mut growth = first.expand_arguments(GROWN, SIZE);
     growth[0] = "expandvolume".to_owned();
     growth.remove(2);
@@ -195,7 +195,7 @@ fn late(points: &Points) {
         points.add(1);
     }
     mounts(&first, &content);
-    // All of it is there; that its mark goes on to say that it grows is no reason to refuse it.
+    // The volume is complete. It is not refused only because its mark still says that it grows.
     node.expand(&on_first, GROWN).success();
 
     attach();
@@ -209,13 +209,13 @@ fn late(points: &Points) {
     points.add(1);
 }
 
-/// LVM takes a volume for one without a device where the kernel does not answer it.
+/// LVM takes a volume for inactive if the kernel does not answer.
 fn unseen(points: &Points) {
     const CONTROL: &str = "/dev/mapper/control";
     let node = Node::linear();
     let volume = node.volume_of("pv", "xfs");
     let before = inventory();
-    // LVM makes the node again where it is another one, but for one that is mounted.
+    // LVM recreates a wrong device node, unless it is a mount point.
     run("mount", &["--bind", "/dev/null", CONTROL]);
     let refused = node.delete(&volume).failure();
     let made = node.driver.call(&["provision", &request("other", SIZE)]);

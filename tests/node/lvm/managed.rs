@@ -1,4 +1,4 @@
-//! What people do to volume groups: making them pools, and asking what they lack and what they have.
+//! Administration of volume groups: making them pools, and reporting their faults and content.
 
 use super::{GROUP, NEEDS, SIZE, flexvol, group, inventory, lvm, output, run, thin_pool};
 use crate::node::{self, Backend, MIB};
@@ -11,7 +11,7 @@ tests! {
     "lvm: capacity is what can be had, also of stripes on unequal disks", NEEDS => capacity;
 }
 
-/// What doctor says of what is wrong: each problem and its remedy.
+/// Runs doctor and returns each problem with its remedy.
 fn doctor(sandbox: &Sandbox) -> Vec<String> {
     let plugins = sandbox.plugins();
     let words = [
@@ -149,7 +149,7 @@ fn explained(points: &Points) {
     fs::remove_file(&without).unwrap();
     thin.call(&["provision", &request("thin", SIZE)]).success();
     points.add(1);
-    // The volume of the other pool is none of this one's.
+    // A volume of the other pool does not belong to this one.
     let listed = flexvol(&["list", "--config", &configuration(&sandbox)]);
     assert!(!listed.contains("pv"), "{listed}");
 }
@@ -160,7 +160,7 @@ fn configuration(sandbox: &Sandbox) -> String {
 }
 
 fn capacity(points: &Points) {
-    // One disk has less than the other.
+    // One disk has less free space than the other.
     group(GROUP, &disks()[..2]);
     lvm(&[
         "lvcreate", "-qq", "-y", "-L", "1G", "-n", "other", GROUP, "/dev/vda",

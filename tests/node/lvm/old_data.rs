@@ -1,4 +1,4 @@
-//! Logical volumes in which something is already: it is wiped, begun again, or taken over with its data.
+//! Logical volumes with old content: it is wiped, an unfinished volume is made again, or the data is adopted.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, output, run, thin_pool};
 use crate::node::{MIB, Node, fill, size_of_filesystem};
@@ -19,7 +19,7 @@ tests! {
 
 fn old_data(points: &Points) {
     let node = Node::linear();
-    // A predecessor in the same blocks: a file system, and data at every place where one begins.
+    // Earlier content of the same blocks: a file system, and data wherever one can begin.
     lvm(&[
         "lvcreate", "-qq", "-y", "-l", "100%FREE", "-n", "old", GROUP,
     ]);
@@ -64,7 +64,7 @@ fn old_data(points: &Points) {
         write(&vec![0; somebodys.len()], at);
         points.add(1);
     }
-    // What was refused was left as it was.
+    // The refused volume is unchanged.
     pod.mount("rw").success();
     pod.unmount().success();
     node.delete(&volume).success();
@@ -117,7 +117,7 @@ fn unfinished(points: &Points) {
         node.delete(&volume).success();
         points.add(1);
     }
-    // Nobody provisions it again, because its claim was deleted.
+    // It is not provisioned again, because its claim was deleted.
     let handle = "d".repeat(32);
     make(&handle, "64M");
     symlink(&handle, pool.join("gone")).unwrap();
@@ -128,7 +128,7 @@ fn unfinished(points: &Points) {
     node.driver.call(&["delete", &claim]).success();
     assert_eq!(lvm(&["lvs", "--noheadings", GROUP]).lines().count(), 1);
     points.add(1);
-    // After a reboot nobody knows for whom it was begun.
+    // After a reboot the claim of an unfinished volume is unknown.
     let orphan = "c".repeat(32);
     make(&orphan, "64M");
     let orphan = volume_id(&orphan);
@@ -169,7 +169,7 @@ fn adopted(points: &Points) {
         assert!(!refused.status.success() && said.contains(why), "{said}");
         points.add(1);
     };
-    // The file system ends within a block of the device, and somebody else has the rest.
+    // The file system ends within a block of the device, and foreign data follows.
     let spans = 100_001 << 10;
     run("mkfs.ext4", &["-q", "-b", "1024", &device, "100001"]);
     let write = |at: u64, bytes: &[u8]| {
@@ -183,7 +183,7 @@ fn adopted(points: &Points) {
         refused_as("pv", "behind that lies other data");
         write(at - 1, &[0; 2]);
     }
-    // Unlike a mount, a program that opened it claims nothing, and may write at any time.
+    // Unlike a mount, an open file descriptor does not claim the device, and can write at any time.
     for writes in [false, true] {
         let program = File::options().read(true).write(writes).open(&device);
         refused_as("pv", "a program has it open");
@@ -223,7 +223,7 @@ fn adopted(points: &Points) {
     node.delete(&volume).success();
     points.add(3);
 
-    // Under two names at once it becomes one volume.
+    // Adopted under two names at once, it becomes one volume.
     lvm(&[
         "lvcreate", "-qq", "-y", "-L", "330M", "-n", "by-hand", GROUP,
     ]);
@@ -239,7 +239,7 @@ fn adopted(points: &Points) {
     assert_eq!(tags.matches("flexvol=").count(), 1, "{tags}");
     points.add(1);
 
-    // What is part of something else is nobody's volume.
+    // A part of another volume cannot be adopted.
     thin_pool("64M");
     let refused = adopt(&format!("{GROUP}/tp0"), "pv3", &["--format"]);
     assert!(!refused.status.success(), "{refused:?}");

@@ -1,4 +1,4 @@
-//! A handle is as good as a key: neither devices nor the words of LVM's command line tell it.
+//! A handle grants access: neither devices nor LVM's command lines may show it.
 
 use super::{GROUP, GROWN, NEEDS, lvm};
 use crate::node::{Backend, Node};
@@ -16,7 +16,7 @@ tests! {
     "lvm: who is not root reads no handle, and no key of a pool", NEEDS => hidden;
 }
 
-/// What everybody may read of each program that was started with these words.
+/// The command lines of all programs that contain these words, as every user can read them.
 fn command_lines(with: &str, until: &AtomicBool) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     while !until.load(Ordering::Relaxed) {
@@ -46,7 +46,7 @@ fn hidden(points: &Points) {
         expect_no_handle(node.sandbox.root(), &volume);
         node.expand(&volume, GROWN).success();
         pod.unmount().success();
-        // Not in /run: found by what LVM keeps.
+        // Without the names in /run, the volume is found in LVM's metadata.
         fs::remove_dir_all("/run/flexvol/names").unwrap();
         assert_eq!(node.volume_of("pv", "ext4").handle(), volume.handle());
         node.delete(&volume).success();

@@ -1,4 +1,4 @@
-//! What an administrator may say in lvm.conf about the looks of reports.
+//! Settings in lvm.conf that change the format of reports.
 
 use super::{GROWN, NEEDS, inventory};
 use crate::node::Node;

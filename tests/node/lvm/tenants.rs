@@ -1,4 +1,4 @@
-//! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
+//! Disks of the node on which others can write anything: raw disks of pods and of virtual machines.
 
 use super::{GROUP, NEEDS, SIZE, detach, flexvol, lvm, output};
 use crate::node::Node;
@@ -17,11 +17,11 @@ tests! {
         => taken_over;
 }
 
-/// Where the node remembers which group its pool is.
+/// The node's record of its pool's group.
 const RECORD: &str = "/var/lib/flexvol/groups/vg0";
 
-/// A group of the pool's name on a disk, with a tag of a pool that its owner made up. It is made as on
-/// another node.
+/// Makes, as if on another node, a group of the pool's name on a disk, with a tag of a pool that its owner made
+/// up.
 fn pretend(disk: &str) {
     let only = format!("devices{{filter=[\"a|^{disk}$|\",\"r|.*|\"]}}");
     let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--config", &only], words].concat());
@@ -37,7 +37,7 @@ fn pretended(points: &Points) {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let (record, volumes) = (Path::new(RECORD), ["first", "second", "third"]);
     let remembered = fs::read(record).unwrap();
-    // As of a pool that was made by an earlier version, and once where it cannot be written.
+    // As with a pool of an earlier version, and once where the record cannot be written.
     fs::remove_file(record).unwrap();
     let kept = "mount -t tmpfs -o ro none /var/lib";
     let words = ["provision", &request(volumes[0], SIZE)];
@@ -109,7 +109,7 @@ fn taken_over(points: &Points) {
     let said = output(crate::executable().to_str().unwrap(), &words);
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("has its name"), "{said}");
-    // Unless somebody says that it takes the place of the pool, which is told him first.
+    // Unless an administrator says that it replaces the pool, after a warning.
     let record = Path::new(RECORD);
     let remembered = fs::read_to_string(record).unwrap();
     let uuid = lvm(&["vgs", "-qq", "--noheadings", "-o", "vg_uuid", GROUP]);
@@ -163,7 +163,7 @@ fn forged(points: &Points) {
     let own = own.collect::<Vec<_>>().join(",");
     let theirs = list[3].to_str().unwrap();
 
-    // The group as it is, and with one more disk, of which the others know nothing.
+    // The group as it is, and then with one more disk, which the others do not know.
     let before: Vec<Vec<u8>> = list[..2].iter().map(|disk| head(disk)).collect();
     lvm(&["vgextend", "-qq", "-y", GROUP, theirs]);
     lvm(&["lvremove", "-qq", "-y", &super::path(&volume)]);
@@ -204,12 +204,12 @@ fn forged(points: &Points) {
         tag
     );
 
-    // Detached.
+    // The disk is detached.
     lvm(&["pvremove", "-qq", "-ff", "-y", "--devices", theirs, theirs]);
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
     pod.unmount().success();
-    // Without its tag it is no group to be made a pool anew.
+    // Without its tag the group cannot be made a pool again.
     lvm(&["vgchange", "-qq", "--deltag", tag.trim(), GROUP]);
     let said = output(crate::executable().to_str().unwrap(), &init);
     let said = String::from_utf8(said.stderr).unwrap();
@@ -220,7 +220,7 @@ fn forged(points: &Points) {
     points.add(1);
 }
 
-/// Where LVM has a disk's label and its metadata.
+/// The area with LVM's label and metadata on a disk.
 fn head(disk: &std::path::Path) -> Vec<u8> {
     let mut head = vec![0; 1 << 20];
     fs::File::open(disk)

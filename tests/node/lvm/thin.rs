@@ -1,4 +1,4 @@
-//! Thin pools: what they promise, and what happens when they are full.
+//! Thin pools: what they promise, and full ones.
 
 use super::{GROUP, NEEDS, SIZE, flexvol, inventory, lvm};
 use crate::node::{MIB, Node, capacity, fill};
@@ -17,7 +17,7 @@ tests! {
         => inactive;
 }
 
-/// An inactive pool does not tell how full it is: it is active as long as it is asked.
+/// The usage of a pool is known only while it is active, so it is activated for the query.
 fn inactive(points: &Points) {
     let node = Node::thin(400 * MIB);
     let path = format!("{GROUP}/tp0");
@@ -56,7 +56,7 @@ fn inactive(points: &Points) {
 
 fn promises(points: &Points) {
     let node = Node::thin(800 * MIB);
-    // 5 % of it stay free.
+    // 5 % stay free.
     assert_eq!(capacity(&node.driver), 760 * MIB);
     let volume = node.volume_of("pv", "ext4");
     assert_eq!(capacity(&node.driver), 440 * MIB);
@@ -83,7 +83,7 @@ fn promises(points: &Points) {
     assert_eq!(capacity(&node.driver), 0);
     points.add(5);
 
-    // Somebody who says so gets more than there is.
+    // With overcommit more can be promised than there is.
     let driver = node.install("overcommit = true");
     let more = driver
         .call(&["provision", &request("more", 700 * MIB)])
@@ -114,7 +114,7 @@ fn full(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let synced = fill(pod.dir(), "synced");
-    // Of an administrator who promises more: the pool's other volume takes what is left.
+    // An administrator overcommits the pool: another volume takes the remaining space.
     lvm(&[
         "lvcreate",
         "-qq",
@@ -153,7 +153,7 @@ fn full(points: &Points) {
         "{said}"
     );
 
-    // The writer hears of it at once, and not after a minute; what was there can be written over.
+    // A write fails at once, and not after a minute. Existing blocks can be overwritten.
     let started = Instant::now();
     let mut file = File::create(pod.dir().join("lost")).unwrap();
     let lost = (0..100)
@@ -174,7 +174,7 @@ fn full(points: &Points) {
         .failure();
     assert!(refused.contains("has 0 to give"), "{refused}");
 
-    // What could not be written is reported once, and the volume is unmounted.
+    // Lost writes are reported once, and the volume is unmounted.
     let unmounted = node.driver.call(&["unmount", pod.dir().to_str().unwrap()]);
     assert!(!pod.dir().join("synced").exists(), "{unmounted}");
     let again = node.driver.call(&["unmount", pod.dir().to_str().unwrap()]);

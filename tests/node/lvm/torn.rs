@@ -1,4 +1,4 @@
-//! What a power cut may leave of a group's metadata, and how a person has the group back.
+//! Metadata of a group after a power cut, and its repair by an administrator.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, lvm, run};
 use crate::node::Node;
@@ -19,7 +19,7 @@ fn torn(points: &Points) {
     let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
-    // Nobody was told of the last change, and it was cut between the text and what points to it.
+    // The last change was not reported to anyone, and was cut between the text and the pointer to it.
     lvm(&["vgchange", "-qq", "--addtag", "last", GROUP]);
     let disks = &disks()[..2];
     for disk in disks {
@@ -34,7 +34,7 @@ fn torn(points: &Points) {
     assert!(words.contains("volume group is not there"), "{words}");
     points.add(1);
 
-    // The commands of docs/evidence/tests.md, with what the first has found.
+    // The commands of docs/evidence/tests.md, with the output of the first.
     let disk = disks[0].to_str().unwrap();
     let found = run("pvck", &["--dump", "metadata_search", disk]);
     let copy = |line: &str| -> Option<(u64, u64)> {
@@ -67,7 +67,7 @@ fn torn(points: &Points) {
     points.add(1);
 }
 
-/// Takes the metadata away that the header of a disk's metadata area names
+/// Erases the metadata to which the header of a disk's metadata area points
 /// (`struct mda_header` in LVM's lib/format_text/layout.h).
 fn tear(disk: &Path) {
     const AREA: u64 = 4096;

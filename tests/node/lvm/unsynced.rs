@@ -1,5 +1,5 @@
-//! LVM commits and does not flush. A call that is killed before it flushed leaves that to the next one,
-//! which finds everything done.
+//! LVM commits without a flush. If a call is killed before it has flushed, the next one must flush, although it
+//! finds everything done.
 
 use super::{NEEDS, SIZE, group, output, run};
 use crate::node::{Backend, Node};
@@ -19,11 +19,11 @@ tests! {
 /// More flushes than a call makes.
 const FLUSHES: usize = 32;
 
-/// What is looked at before each flush, which is a process of its own.
+/// A path that each flushing process reads first. Every flush is a process of its own.
 const BEFORE: &str = "/proc/self/fd";
 
-/// A disk that keeps whoever flushes it waiting; so many sectors of another one, without its first
-/// ones, or LVM would find the same on both.
+/// A disk on which flushes take long. It maps sectors of another one, without the first ones, because LVM would find
+/// the same label on both.
 struct Slow(u64);
 
 impl Slow {
@@ -38,7 +38,7 @@ impl Slow {
         slow
     }
 
-    /// Reads and writes are done at once, flushes after so many seconds.
+    /// The table with which reads and writes are immediate, and flushes take so many seconds.
     fn table(&self, seconds: u64) -> String {
         let (from, delay) = (Slow::FROM, seconds * 1000);
         let disk = format!("{} {from}", disks()[2].display());
@@ -105,8 +105,8 @@ fn unsynced(points: &Points) {
     );
 }
 
-/// Kills a call before its first flush, its second, and so on until it comes to its end, and repeats
-/// it each time. How often there was something that the repetition had to flush.
+/// Kills a call before its first flush, its second, and so on until it succeeds, and repeats it each time. Returns
+/// how often the repeated call had to flush.
 fn killed_before_each_flush(
     node: &Node,
     points: &Points,
@@ -117,7 +117,7 @@ fn killed_before_each_flush(
     for nth in 1..=FLUSHES {
         let arguments = prepare();
         let inject = format!("inject=?open,openat:signal=KILL:when={nth}");
-        // In what the driver forked, and in no program.
+        // Only in forked processes of the driver: `-b execve` detaches from programs.
         let options = [
             "-f",
             "-b",
@@ -149,7 +149,7 @@ fn killed_before_each_flush(
     panic!("more than {FLUSHES} flushes");
 }
 
-/// A call and how many disks it flushed.
+/// Makes a call, and counts the disks that it flushed.
 fn traced(node: &Node, options: &[&str], arguments: &[String]) -> (Call, usize) {
     let log = node.sandbox.path("flushes");
     let to_log = [

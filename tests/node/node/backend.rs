@@ -1,16 +1,16 @@
-//! What is different from backend to backend, as far as every test of them all has to know it.
+//! Properties in which backends differ, as far as the tests for all of them need them.
 
 use super::MIB;
 use crate::{executable, lvm, sandbox_with};
 use flexvol_testing::{Driver, PoolFilesystem, Sandbox};
 use std::{fs, os::unix::fs::symlink};
 
-/// What the volumes are.
+/// The kind of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Files on an ext4.
     Loop,
-    /// Files of which the blocks that were written are taken alone.
+    /// Sparse files, which take only the blocks that were written.
     SparseLoop,
     /// Directories with quotas, on this file system.
     Dir(&'static str),
@@ -18,14 +18,14 @@ pub enum Backend {
     Lvm,
     /// Logical volumes in a thin pool.
     ThinLvm,
-    /// Files, of a vendor's driver.
+    /// Files, by an example driver of a vendor.
     HelloBlock,
-    /// Directories without quotas, of a vendor's driver.
+    /// Directories without quotas, by an example driver of a vendor.
     HelloDirectory,
 }
 
 impl Backend {
-    /// Puts a driver with this name into its place, also over one that is there; `more` are keys of its
+    /// Installs a driver with this name, over an existing one if there is one. `more` are additional keys of its
     /// pool.
     pub fn install(self, sandbox: &Sandbox, name: &str, attach: bool, more: &str) -> Driver {
         let path = format!("path = {:?}", sandbox.pool());
@@ -43,7 +43,7 @@ impl Backend {
         sandbox.install_with(&format!("example.com/{name}"), &text)
     }
 
-    /// What its driver is called here.
+    /// The name of its driver in tests.
     pub fn driver(self) -> &'static str {
         match self {
             Backend::Loop | Backend::SparseLoop => "loop",
@@ -54,7 +54,7 @@ impl Backend {
         }
     }
 
-    /// A sandbox with a pool for them, on a file system of so many MiB.
+    /// A sandbox with a pool for it, on a file system of so many MiB.
     pub fn sandbox(self, mebibytes: u64) -> Sandbox {
         let (kind, quotas) = match self {
             Backend::Dir(kind) => (kind, true),
@@ -75,7 +75,7 @@ impl Backend {
         matches!(self, Backend::Lvm | Backend::ThinLvm)
     }
 
-    /// What volumes are formatted with where nothing else is said.
+    /// The default file system of its volumes.
     pub fn filesystem(self) -> &'static str {
         match self {
             _ if self.is_directory() => "",
@@ -84,7 +84,7 @@ impl Backend {
         }
     }
 
-    /// All that volumes may be formatted with.
+    /// All file systems that its volumes can have.
     pub fn filesystems(self) -> &'static [&'static str] {
         match self {
             _ if self.is_directory() => &[""],
@@ -94,7 +94,7 @@ impl Backend {
         }
     }
 
-    /// How large volumes are, which every file system can be made on, and what they grow to.
+    /// Size of volumes, sufficient for every file system, and their size after a growth.
     pub fn sizes(self) -> (u64, u64) {
         match self {
             Backend::Dir(_) => (16 * MIB, 24 * MIB),
@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// Installs the driver of that name in `drivers/`, as a vendor does, over the sandbox's pool.
+/// Installs an example driver from `drivers/` as a vendor does, with the sandbox's pool.
 pub fn vendor(sandbox: &Sandbox, name: &str) -> Driver {
     let built = executable().with_file_name(name);
     assert!(built.exists(), "build it first: cargo build -p {name}");

@@ -1,4 +1,4 @@
-//! A driver that stands still in a system call, while others go on.
+//! A driver that is stopped in a system call while others continue.
 
 use flexvol_testing::{Driver, Sandbox};
 use nix::{
@@ -13,15 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A process that stands still in a system call.
+/// A process that is stopped in a system call.
 pub struct Stopped {
     child: Child,
-    /// Which of its processes stands.
+    /// The stopped process or thread.
     pid: Pid,
 }
 
 impl Stopped {
-    /// Starts the driver, and waits until it has begun this call for the `nth` time.
+    /// Starts the driver, and waits until it is stopped in this system call for the `nth` time.
     pub fn at(
         sandbox: &Sandbox,
         driver: &Driver,
@@ -30,10 +30,10 @@ impl Stopped {
         arguments: &[&str],
     ) -> Self {
         let log = sandbox.path(&format!("{call}-{nth}.log"));
-        // One of an earlier process says what that one did.
+        // Removes the log of an earlier process.
         let _ = fs::remove_file(&log);
         let inject = format!("inject={call}:signal=STOP:when={nth}");
-        // The tracer is not the parent of what it traces: so the child is the driver.
+        // With -D the tracer is not the parent, so the child is the driver.
         let child = Command::new("strace")
             .args([
                 "-D",
@@ -73,7 +73,7 @@ impl Stopped {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Lets it go on to its end; what it said.
+    /// Lets it continue to its end, and returns its output.
     pub fn goes_on(mut self) -> String {
         assert!(self.runs());
         kill(self.pid, Signal::SIGCONT).unwrap();
@@ -87,7 +87,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // Of one that ended this is nothing.
+        // It does nothing if the process has ended.
         if self.runs() {
             let _ = kill(self.pid, Signal::SIGKILL);
             let _ = self.child.kill();

@@ -1,4 +1,4 @@
-//! Deleting: who keeps a volume from it, how far it reaches, and what is left of one that was killed.
+//! Deletes volumes: what prevents it, what it removes, and what is left after a kill.
 
 use super::{options, pool};
 use crate::{
@@ -45,10 +45,10 @@ fn sub_path(backend: Backend, _: &Points) {
     let elsewhere = node.sandbox.path("sub-path");
     fs::create_dir(&elsewhere).unwrap();
     let target = Target::open(&elsewhere).unwrap().unwrap();
-    // What holds the root goes with it.
+    // The root's parent directory is deleted with it, so a mount of the parent counts, too.
     for shown in [&part, root.parent().unwrap()] {
         bind(fs::File::open(shown).unwrap().as_fd(), &target, false).unwrap();
-        // A part is no volume of anybody's.
+        // A mount of a part does not identify the volume.
         assert_eq!(options(&elsewhere).volume().is_none(), shown == part);
         let refused = node.delete(&volume);
         assert!(refused.failure().contains("still mounted"), "{refused}");
@@ -57,7 +57,7 @@ fn sub_path(backend: Backend, _: &Points) {
     node.delete(&volume).success();
 }
 
-/// As a container has it whose pod's directory is unmounted already.
+/// A mount in another container, whose pod's own mount is gone already.
 fn elsewhere(backend: Backend, _: &Points) {
     let node = Node::new(backend);
     let volume = node.volume("data");
@@ -75,7 +75,7 @@ fn elsewhere(backend: Backend, _: &Points) {
         .unwrap();
     let mut input = container.stdin.take().unwrap();
     let mut output = container.stdout.take().unwrap();
-    // Its echo comes when everything is mounted.
+    // The echo comes when everything is mounted.
     input.write_all(b".").unwrap();
     output.read_exact(&mut [0]).unwrap();
     pod.unmount().success();
@@ -103,10 +103,10 @@ fn confined_removal(backend: Backend, points: &Points) {
     ] {
         symlink(target, root.join(at)).unwrap();
     }
-    // What is limited shares no file with what is not.
+    // A limited directory shares no hard links with others.
     let linked = fs::hard_link(outside.join("file"), root.join("linked"));
     assert_eq!(linked.is_ok(), backend == Backend::HelloDirectory);
-    // A mount inside keeps the rest of the volume from being lost unseen.
+    // A mount inside prevents that the rest of the volume is deleted unnoticed.
     let inside = root.join("a/b/mount");
     fs::create_dir(&inside).unwrap();
     let target = Target::open(&inside).unwrap().unwrap();
@@ -132,7 +132,7 @@ fn cut_provision(backend: Backend, points: &Points) {
     let before = Baseline::of(&node.sandbox);
     for delete in [
         json([("kubernetes.io/pvOrVolumeName", "pv")]),
-        // As the controller does, which had no answer.
+        // As a controller asks that missed the reply.
         request("pv", all / 2),
     ] {
         let volume = PersistentVolume::provision(&node.driver, "pv", "", all / 2);
@@ -166,7 +166,7 @@ fn sweep(_: &Points) {
         let name = format!("{prefix}{}", id_of(byte));
         fs::create_dir_all(volumes.join(name).join("a/b")).unwrap();
     }
-    // And one that got as far as a root.
+    // And a removal that had not yet reached the root.
     let whole = volumes.join(format!(".gone-{}", id_of(2)));
     fs::create_dir_all(whole.join(id_of(2).to_string()).join("a/b")).unwrap();
     let busy = id_of(3);

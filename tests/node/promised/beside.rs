@@ -1,4 +1,4 @@
-//! Pools of one driver whose directories are on one file system: what is free there is promised once.
+//! Pools of one driver in directories of one file system: its free space is promised once.
 
 use super::{blocks, doctor, lose, pool};
 use crate::{
@@ -27,7 +27,7 @@ tests! {
 
 const SIZE: u64 = 400 * MIB;
 
-/// A driver with the pools `default` and `other`, each with these keys.
+/// Installs a driver with the pools `default` and `other`, with these keys.
 fn both(sandbox: &Sandbox, keys: &str, keys_of_other: &str) -> Driver {
     let other = sandbox.disk().join("other");
     if !other.exists() {
@@ -74,7 +74,7 @@ fn owed(points: &Points) {
         assert!(now <= beside + 2 * MIB, "{kind}: {beside}, then {now}");
         let more = |size: u64| driver.call(&["provision", &request("b", "other", size)]);
         expect_exhausted(&more(beside + 20 * MIB));
-        // What it gives when it is written is of the same disk.
+        // A thin pool takes space of the same disk when volumes are written.
         let thin = both(&sandbox, WHOLE, THIN);
         let now = room(&thin, "other");
         assert!(now <= beside + 2 * MIB, "{kind}: {beside}, then {now}");
@@ -90,7 +90,7 @@ fn at_once(points: &Points) {
     let driver = both(&sandbox, "reserve = \"400Mi\"", "reserve = \"400Mi\"");
     let all = room(&driver, "default");
     let size = all - all % MIB - 64 * MIB;
-    // Both have looked at what is free before one of them takes it, unless one waits for the other.
+    // Without a common lock both would see the free space before one of them takes it.
     let slow = format!(
         "inject=fallocate:when=1:delay_enter={}",
         500_000 * patience()
@@ -115,7 +115,7 @@ fn at_once(points: &Points) {
     assert_eq!(made.count(), 1);
     let refused = asked.iter().find(|call| call.outcome() != Outcome::Success);
     expect_exhausted(refused.unwrap());
-    // Each waits for the locks of both, whichever it has first.
+    // Each call takes the locks of both pools. The order must not matter.
     let left = room(&driver, "other");
     assert!((48 * MIB..80 * MIB).contains(&left), "{left}");
     let asked: Vec<_> = thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn at_once(points: &Points) {
     let made = asked
         .iter()
         .filter(|call| call.outcome() == Outcome::Success);
-    // A map takes a hundredth at most.
+    // A block map takes a hundredth at most.
     let most = left / (15 * MIB);
     let made = u64::try_from(made.count()).unwrap();
     assert!((most - 1..=most).contains(&made), "{made} in {left}");
@@ -173,7 +173,7 @@ fn unread(points: &Points) {
         assert!(refused.contains("the pool \"other\""), "{refused}");
         points.add(1);
     }
-    // What is there is used, and goes.
+    // An existing volume can be used and deleted.
     pod.mount("rw").success();
     write(pod.dir(), "file", 8).unwrap();
     pod.unmount().success();
@@ -192,7 +192,7 @@ fn unread(points: &Points) {
         driver.call(call).success();
     }
     pod.unmount().success();
-    // One that is elsewhere stops nobody, whatever it is.
+    // A pool on another file system affects nothing, whatever it is.
     let elsewhere = sandbox.path("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::set_permissions(&elsewhere, Permissions::from_mode(0o777)).unwrap();
@@ -205,12 +205,12 @@ fn unread(points: &Points) {
     points.add(5);
 }
 
-/// A file system that is unmounted in any case.
+/// A mount that is removed on drop.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A test that has failed says more than this.
+        // Errors do not matter: a failed test has reported its own.
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
     }
 }

@@ -1,4 +1,4 @@
-//! Room on Btrfs to note where images were written: neither data nor metadata take it in chunks of the other.
+//! Space on Btrfs for the extents of images: data and metadata cannot use chunks of each other.
 
 use super::{capacity, cut_into_pieces, doctor, install, pool};
 use crate::{
@@ -24,8 +24,8 @@ tests! {
     "doctor says that a balance of btrfs gives a pool more, and it does", LOOP => balanced;
 }
 
-/// Others wrote everywhere and deleted most of it, which leaves all of the disk in chunks of data, and then filled
-/// the metadata with names.
+/// Other data was written everywhere and mostly deleted, which leaves the whole disk in chunks of data. Then names
+/// filled the metadata.
 fn in_metadata(_: &Points) {
     let sandbox = pool("btrfs");
     let driver = install(&sandbox, "");
@@ -52,7 +52,7 @@ fn in_metadata(_: &Points) {
     let free = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
     let free = free.blocks_available() * free.fragment_size();
     assert!(room > 32 * MIB, "{room} of {free}");
-    // What was deleted goes on to take metadata for a moment.
+    // Deleted data still takes metadata for a moment.
     let size = room - room % MIB - 8 * MIB;
     let volume = PersistentVolume::provision(&driver, "a", "ext4", size);
     let image = File::options().write(true).open(volume.image(&sandbox));
@@ -64,13 +64,13 @@ fn in_metadata(_: &Points) {
     pod.unmount().success();
     let warns = || doctor(&sandbox, &driver).contains("writing to volumes may fail");
     assert!(!warns());
-    // It has nothing to give, though much is free.
+    // Nothing can be promised, although much is free.
     let told = doctor(&sandbox, &driver);
     assert!(
         told.contains("little room for metadata") && told.contains("btrfs balance start"),
         "{told}"
     );
-    // What is refused while much is still to be written may fit once it is.
+    // A request refused while much is still to be written may fit afterwards.
     let mut more = links..;
     let mut filled = || {
         more.by_ref()
@@ -90,8 +90,8 @@ fn btrfs(mebibytes: u64) -> Sandbox {
     })
 }
 
-/// Others left holes in all chunks of data that are too short for what an image is allocated in, and filled the metadata,
-/// while a part of the disk is given to neither.
+/// Other data left holes in all data chunks that are too short for an image's extents, and filled the metadata, while
+/// a part of the disk is unallocated.
 fn in_pieces(_: &Points) {
     let sandbox = btrfs(4096);
     let driver = install(&sandbox, "");
@@ -115,7 +115,7 @@ fn in_pieces(_: &Points) {
     assert!(!warns(), "{}", doctor(&sandbox, &driver));
 }
 
-/// Others had nearly all of the disk, and metadata get what is left.
+/// Other data has nearly the whole disk, and metadata gets the rest.
 fn balanced(_: &Points) {
     let sandbox = btrfs(2048);
     let driver = install(&sandbox, "");
@@ -148,7 +148,7 @@ fn balanced(_: &Points) {
     assert!(!told.contains(advice), "{told}");
 }
 
-/// Data are on all disks until the smallest is full; what is free then can have no two copies of metadata.
+/// Data is on all disks until the smallest is full. The remaining space cannot hold two copies of metadata.
 fn on_one_disk(_: &Points) {
     let sandbox = btrfs(1024);
     let driver = install(&sandbox, "");
@@ -173,12 +173,12 @@ fn on_one_disk(_: &Points) {
     fallocate(&others, FallocateFlags::empty(), 0, 1148 << 20).unwrap();
     chunks.fill_metadata(&disk);
     let (room, _) = capacity(&driver);
-    // A 25th of what is in images, and less than 100 MiB are left on the smaller disk.
+    // A 25th of the space in images, and less than 100 MiB are left on the smaller disk.
     let most = 25 * (chunks.free_metadata() + 100 * MIB);
     assert!((32 * MIB..most).contains(&room), "{room} of {most}");
 }
 
-/// What the kernel tells of a Btrfs.
+/// The kernel's information about the chunks of a Btrfs.
 struct Chunks(PathBuf);
 
 impl Chunks {
@@ -196,9 +196,9 @@ impl Chunks {
         text.trim().parse().unwrap()
     }
 
-    /// Others leave some 6 MiB of the chunks that there are.
+    /// Fills all but about 6 MiB of the existing metadata chunks.
     fn fill_metadata(&self, disk: &Path) {
-        // An attribute is a leaf. With much to be written at once the metadata would get a new chunk.
+        // An attribute takes a leaf. If much is written at once, the metadata gets a new chunk.
         let mut attributes = 0;
         while let more @ 1.. = self.free_metadata().saturating_sub(6 * MIB) / 22_000 {
             let file = File::create(disk.join(format!("attributes-{attributes}"))).unwrap();

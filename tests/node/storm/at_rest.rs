@@ -1,4 +1,4 @@
-//! What a storm changes of volumes behind the driver's back, and what it finds once it is over.
+//! Changes that a storm makes to volumes without the driver, and checks after a storm.
 
 use crate::{
     lvm,
@@ -31,8 +31,8 @@ impl Node {
         old
     }
 
-    /// At rest: of the volumes that are mounted, which are so many, each has one device, and nobody
-    /// else has one that stays.
+    /// Checks the state at rest: so many volumes are mounted, each with one device of its own, and no other device
+    /// stays.
     pub fn expect_legal(&self, mounted: usize, seed: u64) {
         let loops = self.sandbox.loops();
         let mut images = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Many callouts at once, while the driver is exchanged under them: some order of them explains every
-//! answer, no state is illegal, and in the end nothing is left.
+//! Many concurrent callouts, while the driver is upgraded: some order of them must explain every reply, no state may
+//! be illegal, and nothing may be left at the end.
 
 mod at_rest;
 mod model;
@@ -32,12 +32,12 @@ tests! {
     "a history that cannot have been is refused" => |_| model::refuses_contradictions();
 }
 
-/// How large a storm is.
+/// The size of a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     volumes: usize,
     callouts: usize,
-    /// So many of them are made at the same time.
+    /// Number of concurrent callouts.
     at_once: usize,
 }
 
@@ -47,7 +47,7 @@ const HERE: Scale = Scale {
     at_once: 64,
 };
 
-/// In the virtual machine `lvm` takes twenty times as long, and waits for its locks as long as ever.
+/// In the virtual machine `lvm` takes twenty times as long, but its lock timeouts are the same.
 const IN_LVM: Scale = Scale {
     volumes: 6,
     callouts: 24,
@@ -61,7 +61,7 @@ const UIDS: [&str; PODS] = [
     "0b1e55ed-0000-4000-8000-000000000002",
 ];
 
-/// The driver is exchanged so often while a storm lasts.
+/// Number of upgrades of the driver during a storm.
 const UPGRADES: usize = 4;
 
 fn storm(backend: Backend, scale: Scale, points: &Points) {
@@ -70,7 +70,7 @@ fn storm(backend: Backend, scale: Scale, points: &Points) {
     if backend.is_lvm() {
         lvm::group(lvm::GROUP, &disks());
     }
-    // For six gigabytes of volumes and little more: what a hundred storms write into it stays in memory.
+    // Space for six gigabytes of volumes and little more: everything that a hundred storms write stays in memory.
     let node = Node::on(backend, backend.sandbox(8 << 10), false, "");
     let before = node.inventory().without_promises();
     let all = usize::try_from(SEEDS).unwrap();
@@ -97,7 +97,7 @@ fn storm(backend: Backend, scale: Scale, points: &Points) {
     points.report(name, seeds, all, &what);
 }
 
-/// What volumes are formatted with.
+/// The file system of the volumes.
 fn filesystem(node: &Node) -> &'static str {
     match node.backend.is_directory() {
         true => "",
@@ -109,7 +109,7 @@ fn provision(node: &Node, name: &str) -> PersistentVolume {
     PersistentVolume::provision(&node.driver, name, filesystem(node), SIZE)
 }
 
-/// One callout of the storm, chosen by the seed before anything runs.
+/// One callout of the storm. The seed determines all of them in advance.
 #[derive(Debug)]
 enum Choice {
     Provision,
@@ -149,7 +149,7 @@ fn choose(random: &mut Random) -> Choice {
     }
 }
 
-/// Two volumes, the last, are of a driver that is newer: nobody here may touch them.
+/// The last two volumes, whose marks are of a newer driver. This driver must not change them.
 fn newer(volumes: &[PersistentVolume]) -> &[PersistentVolume] {
     &volumes[volumes.len() - 2..]
 }
@@ -205,8 +205,8 @@ fn batch(node: &Node, scale: Scale, volumes: &[PersistentVolume], seed: u64) {
     {
         let success = match call.outcome() {
             Outcome::Success => true,
-            // A volume in use is not deleted, one that is gone is not mounted, and so on; but a
-            // storm is no reason to give up on the kernel, or to find a fault in the driver.
+            // A volume in use is not deleted, a deleted one is not mounted, and so on. But load is no reason for
+            // the kernel to time out, or for an internal error.
             Outcome::Failure => {
                 call.failure();
                 false
@@ -269,7 +269,7 @@ fn batch(node: &Node, scale: Scale, volumes: &[PersistentVolume], seed: u64) {
     legal(node, volumes, seed);
 }
 
-/// What a volume of the storm was asked, in the words of the model.
+/// The request to a volume, in terms of the model.
 fn asked(choice: &Choice, call: &Call, volume: &PersistentVolume) -> Option<Asked> {
     Some(match *choice {
         Choice::Provision => Asked::Provision {
@@ -292,7 +292,7 @@ fn asked(choice: &Choice, call: &Call, volume: &PersistentVolume) -> Option<Aske
     })
 }
 
-/// Of a volume with a newer mark nothing was done; unmounting needs no mark.
+/// Checks that a volume with a newer mark was only unmounted, for which no mark is needed.
 fn expect_refused(history: &[Answered], seed: u64) {
     for call in history {
         let unmount = matches!(call.asked, Asked::Unmount { .. });
@@ -303,7 +303,7 @@ fn expect_refused(history: &[Answered], seed: u64) {
     }
 }
 
-/// What is to be seen of a volume at rest; whether it was formatted is not.
+/// The visible state of a volume at rest. Whether it was formatted is not visible.
 fn state(node: &Node, volume: &PersistentVolume, sizes: &BTreeMap<String, u64>) -> State {
     let size = sizes.get(&volume.id());
     let mounts = below(&node.sandbox.kubelet_root());
@@ -344,7 +344,7 @@ fn act(node: &Node, volume: &PersistentVolume, choice: &Choice) -> Call {
     }
 }
 
-/// At rest: each directory is mounted once, and all mounts of one volume are of one device.
+/// Checks the state at rest: each directory is mounted once, and all mounts of one volume have one device.
 fn legal(node: &Node, volumes: &[PersistentVolume], seed: u64) {
     let mut points = BTreeMap::new();
     let mut devices: BTreeMap<String, String> = BTreeMap::new();
@@ -370,7 +370,7 @@ fn legal(node: &Node, volumes: &[PersistentVolume], seed: u64) {
     node.expect_legal(devices.len(), seed);
 }
 
-/// Every volume that is left goes as a caller would have it go.
+/// Unmounts and deletes every remaining volume as a caller would.
 fn close(node: &Node, volumes: &[PersistentVolume]) {
     for volume in volumes {
         for uid in UIDS {
@@ -381,7 +381,7 @@ fn close(node: &Node, volumes: &[PersistentVolume]) {
     if node.sizes().is_empty() {
         return;
     }
-    // A storm may have deleted a volume and then provisioned one of its name again.
+    // A storm may have deleted a volume and provisioned another one with its name.
     for volume in volumes {
         let again = request(&volume.name, SIZE);
         let again = node.driver.call(&["provision", &again]).success();

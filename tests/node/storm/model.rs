@@ -1,27 +1,27 @@
-//! What one volume may have gone through when many callouts ran at once: is there an order of them
-//! that explains every answer?
+//! A model of one volume under concurrent callouts: is there an order of them that explains every
+//! reply?
 
 use std::{collections::BTreeSet, time::Instant};
 
-/// How many pods there are.
+/// Number of pods.
 pub const PODS: usize = 2;
 
-/// One volume as its callers know it. It is the one that was there when the storm began; one of its
-/// name that is made after it was deleted is another.
+/// One volume as its callers know it: the one that existed when the storm began. A volume made later with its
+/// name is another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct State {
     pub gone: bool,
     pub formatted: bool,
-    /// Its size, in MiB.
+    /// Its size in MiB.
     pub mebibytes: u64,
-    /// Whether each pod has it, and may only read it.
+    /// Whether each pod has it mounted, and whether read-only.
     pub mounts: [Option<bool>; PODS],
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked {
-    /// Whether the answer was this volume, and not one made anew.
+    /// Whether the reply was this volume, and not a new one.
     Provision {
         is_this: bool,
     },
@@ -38,7 +38,7 @@ pub enum Asked {
     Delete,
 }
 
-/// A callout that was answered.
+/// A callout with its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered {
     pub asked: Asked,
@@ -48,13 +48,13 @@ pub struct Answered {
 }
 
 impl State {
-    /// The state after a callout, if this answer is right in this state.
+    /// The state after a callout, if its reply is correct in this state.
     fn after(mut self, call: &Answered) -> Option<State> {
         let in_use = self.mounts.iter().any(Option::is_some);
         let right = match call.asked {
             Asked::Provision { is_this } => call.success && is_this != self.gone,
             Asked::Mount { .. } => call.success != self.gone,
-            // Whatever there is, it is not mounted afterwards.
+            // Whatever the volume's state is, it is not mounted afterwards.
             Asked::Unmount { .. } => call.success,
             Asked::Expand { .. } => call.success == (!self.gone && self.formatted),
             Asked::Delete => call.success != (in_use && !self.gone),
@@ -78,8 +78,8 @@ impl State {
     }
 }
 
-/// The states that some order of these callouts leads to in which each answer is right, and in which
-/// one that had ended before another began comes first. None: the answers contradict each other.
+/// The states after those orders of the callouts in which each reply is correct, and a callout that ended before
+/// another began comes first. None if the replies contradict each other.
 pub fn explain(from: State, calls: &[Answered]) -> BTreeSet<State> {
     let mut ends = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -106,7 +106,7 @@ pub fn explain(from: State, calls: &[Answered]) -> BTreeSet<State> {
     ends
 }
 
-/// The checker's own check: it refuses what cannot have been.
+/// A test of the checker: it must refuse impossible histories.
 pub fn refuses_contradictions() {
     let now = Instant::now();
     let call = |asked, success, from: u64, to: u64| Answered {
@@ -124,13 +124,13 @@ pub fn refuses_contradictions() {
     };
     let delete = |success, from, to| call(Asked::Delete, success, from, to);
     let explained = |calls: &[Answered]| explain(State::default(), calls).len();
-    // At the same time, either may have been first.
+    // Concurrent: either may have been first.
     assert_eq!(explained(&[mount(true, 0, 9), delete(false, 0, 9)]), 1);
     assert_eq!(explained(&[mount(false, 0, 9), delete(true, 0, 9)]), 1);
-    // Both cannot have succeeded, and a mount that failed had a reason.
+    // Both cannot have succeeded, and a failed mount needs a reason.
     assert_eq!(explained(&[mount(true, 0, 9), delete(true, 0, 9)]), 0);
     assert_eq!(explained(&[mount(false, 0, 9)]), 0);
-    // What ended before does not come after.
+    // A call that ended earlier cannot come later.
     assert_eq!(explained(&[mount(false, 0, 1), delete(true, 2, 3)]), 0);
     assert_eq!(explained(&[delete(true, 0, 1), mount(false, 2, 3)]), 1);
 }

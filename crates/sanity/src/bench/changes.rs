@@ -1,5 +1,5 @@
-//! What a person needs to see besides words when a driver was wrong: what changed on the machine from
-//! the check's beginning to the moment it failed.
+//! Differences of mounts and loop devices between the beginning of a check and its failure. A report shows
+//! them beside the failed call.
 
 use crate::{
     journal::record::Made,
@@ -18,16 +18,16 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     mounts: Vec<Mount>,
-    /// Device and file.
+    /// Device node and backing file.
     loops: Vec<(PathBuf, String)>,
 }
 
-/// Whose directory changes are looked for in, and whose volumes.
+/// The directory and the volumes for which changes are reported.
 #[derive(Debug)]
 pub struct Whose<'a> {
     /// The tester's own directory, with those of all checks in it.
     pub scratch: &'a Path,
-    /// The check's.
+    /// The directory of the check.
     pub directory: &'a Path,
     pub made: &'a Made,
 }
@@ -40,8 +40,8 @@ impl Snapshot {
         })
     }
 
-    /// One line for each mount and loop device that came or went since then, but for those that other checks
-    /// have in their directories.
+    /// Returns one line for each mount and loop device that appeared or disappeared since this snapshot, except
+    /// those in the directories of other checks.
     pub fn changes(&self, after: &Snapshot, whose: &Whose) -> Vec<String> {
         let ours =
             |path: &Path| !path.starts_with(whose.scratch) || path.starts_with(whose.directory);
@@ -72,8 +72,8 @@ impl Snapshot {
     }
 }
 
-/// What is only in the first, with a minus, and what is only in the second, with a plus; the same thing twice
-/// counts twice.
+/// Yields items that are only in `before` with a minus, and items that are only in `after` with a plus.
+/// Duplicates are counted.
 fn differences<'a, T: PartialEq>(
     before: &'a [T],
     after: &'a [T],
@@ -91,7 +91,7 @@ fn differences<'a, T: PartialEq>(
 }
 
 impl Whose<'_> {
-    /// Whether the file has the name, or the value of an option, of one of the check's volumes.
+    /// Whether the path contains the name, or the value of an option, of one of the check's volumes.
     fn is_own(&self, file: &Path) -> bool {
         let named = |word: &str| {
             let part = |name: &OsStr| name.to_str() == Some(word);

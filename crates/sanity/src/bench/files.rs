@@ -1,5 +1,5 @@
-//! Files in volumes. A volume may be somebody's: everything is in a directory of the tester's own,
-//! no link is followed, and no file that is there is opened for writing.
+//! Files in volumes. A volume may hold a user's data: all test files are in a directory of the tester's own,
+//! no symbolic link is followed, and no existing file is opened for writing.
 
 use crate::{
     bench::{Bench, MountPoint},
@@ -27,7 +27,7 @@ const DIRECTORY: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
 
-/// What is written everywhere and looked for again.
+/// Content that checks write to volumes and read back.
 pub const TEXT: &[u8] = b"flexvol-sanity was here\n";
 
 fn top(volume: &Path) -> io::Result<File> {
@@ -38,7 +38,7 @@ fn top(volume: &Path) -> io::Result<File> {
         .open(volume)
 }
 
-/// The tester's own directory in a volume.
+/// Opens the tester's own directory in a volume, and creates it if needed.
 fn own(volume: &Path, name: &str) -> io::Result<OwnedFd> {
     let top = top(volume)?;
     match mkdirat(&top, name, Mode::S_IRWXU) {
@@ -64,12 +64,12 @@ fn new(directory: impl AsFd, name: &str) -> io::Result<File> {
     Ok(openat(&directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
 }
 
-/// What the tester's directory in a volume is called.
+/// Name of the tester's directory in a volume.
 pub fn name(bench: &Bench) -> String {
     format!(".flexvol-sanity-{}", bench.run.tag)
 }
 
-/// Writes a file of the tester's and syncs it; an earlier one of that name goes.
+/// Writes and syncs a file in the tester's directory. Replaces an earlier file of that name.
 pub fn try_write(
     bench: &Bench,
     mount_point: &MountPoint,
@@ -81,7 +81,7 @@ pub fn try_write(
     file.sync_all()
 }
 
-/// A new file of the tester's.
+/// Creates a file in the tester's directory.
 pub fn open(bench: &Bench, mount_point: &MountPoint, file: &str) -> io::Result<File> {
     let wrote = Record::Wrote {
         name: mount_point.volume.name.clone(),
@@ -90,7 +90,7 @@ pub fn open(bench: &Bench, mount_point: &MountPoint, file: &str) -> io::Result<F
     new(own(&mount_point.dir, &name(bench))?, file)
 }
 
-/// The same where a failure is the driver's: it said that the volume is there to be written.
+/// Like [`try_write`], but a failure counts as the driver's fault, because the volume was mounted writable.
 pub fn write(bench: &Bench, mount_point: &MountPoint, file: &str, bytes: &[u8]) -> Verdict {
     writable(bench)?;
     try_write(bench, mount_point, file, bytes).map_err(|error| {
@@ -99,7 +99,7 @@ pub fn write(bench: &Bench, mount_point: &MountPoint, file: &str, bytes: &[u8]) 
     })
 }
 
-/// Stops if what is mounted is never to be written.
+/// Stops the check if the configuration says that volumes are read-only.
 pub fn writable(bench: &Bench) -> Verdict {
     if bench.run.config.volume.read_only {
         let why = "the configuration says read_only: nothing can be written";
@@ -108,7 +108,7 @@ pub fn writable(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// What a file of the tester's has; none where it cannot be read.
+/// Returns the content of a file in the tester's directory, or none if it cannot be read.
 pub fn read(bench: &Bench, mount_point: &MountPoint, file: &str) -> Option<Vec<u8>> {
     let own = openat(
         top(&mount_point.dir).ok()?,
@@ -124,7 +124,7 @@ pub fn read(bench: &Bench, mount_point: &MountPoint, file: &str) -> Option<Vec<u
     Some(bytes)
 }
 
-/// Stops if the file has not these bytes.
+/// Stops the check with a fault unless the file has these bytes.
 pub fn expect(bench: &Bench, mount_point: &MountPoint, file: &str, bytes: &[u8]) -> Verdict {
     let Some(found) = read(bench, mount_point, file) else {
         return Err(fault("the file that was written", "it is gone"));

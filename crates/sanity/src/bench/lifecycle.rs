@@ -1,4 +1,4 @@
-//! The way of a volume to a pod and back, as kubelet and the controller go it.
+//! Brings a volume to a pod and back, with the callouts of kubelet and the controller manager.
 
 use crate::{
     bench::{Bench, MountPoint},
@@ -17,7 +17,7 @@ use anyhow::Context;
 use std::{fs, path::PathBuf};
 
 impl Bench<'_> {
-    /// `GetPath` in `volume.go` and `getDeviceMountPath` in `plugin.go`.
+    /// Returns kubelet's directory for the volume: `GetPath` in `volume.go` and `getDeviceMountPath` in `plugin.go`.
     pub fn mount_point(&self, volume: &Volume, uid: &str, on: On) -> MountPoint {
         let (vendor, driver) = &self.run.name;
         let dir = match on {
@@ -43,14 +43,14 @@ impl Bench<'_> {
         }
     }
 
-    /// `attach`, written down before it is made.
+    /// Calls `attach`, after recording it in the journal.
     pub fn attach(&self, volume: &Volume, mode: &str, node: &str) -> Result<Call, Stop> {
-        // In the arguments of 1.6 the volume has no name.
+        // The arguments of Kubernetes 1.6 do not contain the volume's name.
         self.expect_attached(&volume.name, node)?;
         self.call(&["attach", &volume.json(mode), node])
     }
 
-    /// `attach` and `waitforattach`, where there are such: the device they end with.
+    /// Calls `attach` and `waitforattach` if the driver attaches, and returns the resulting device.
     pub fn attached(&self, volume: &Volume, mode: &str) -> Result<String, Stop> {
         if !self.run.capabilities.attach {
             return Ok(String::new());
@@ -69,8 +69,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Everything that comes before the callout that gives a pod its mount: that is `mount`, or
-    /// `mountdevice` if kubelet binds its mount to pods by itself.
+    /// Makes all callouts before the one that mounts for a pod. That one is `mount`, or `mountdevice` if
+    /// kubelet makes the bind mount for the pod itself.
     pub fn last_stage(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
         let device = self.attached(volume, mode)?;
         let run = self.run;
@@ -95,7 +95,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The node's directory that a pod's volume comes from, where the driver mounts both.
+    /// Returns the node's mount point behind a pod's mount point, if the driver mounts both.
     pub fn node_mount_point(&self, mount_point: &MountPoint) -> Option<MountPoint> {
         let both = mount_point.on == On::Pod && self.run.supports("mountdevice");
         both.then(|| MountPoint {
@@ -104,7 +104,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The same up to the callout that formats a device.
+    /// Makes all callouts before the one that formats a device.
     pub fn format_stage(&self, volume: &Volume, mode: &str) -> Result<MountPoint, Stop> {
         if !self.run.supports("mountdevice") {
             return self.last_stage(volume, "sanity-pod", mode);
@@ -116,7 +116,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The arguments of the callout that mounts there, with kubelet's directory made.
+    /// Returns the arguments of the callout that mounts there, and makes kubelet's directory.
     pub fn mount_arguments(
         &self,
         mount_point: &MountPoint,
@@ -142,7 +142,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The callout, and what kubelet does by itself where it is Not supported.
+    /// Calls `mount` or `mountdevice`. If `mountdevice` is Not supported, mounts as kubelet does.
     pub fn mount(&self, mount_point: &MountPoint, mode: &str) -> Result<Call, Stop> {
         let call = self.call(&self.mount_arguments(mount_point, mode)?)?;
         if mount_point.on == On::Node
@@ -159,8 +159,8 @@ impl Bench<'_> {
         Ok(call)
     }
 
-    /// Binds what is mounted for the node to a pod, as kubelet does for drivers without `mount`: the
-    /// pod's directory. None where the driver has mounted it there.
+    /// Bind-mounts a node's mount point to a pod's directory, as kubelet does for drivers without `mount`,
+    /// and returns that directory. None if the driver mounted for the pod.
     pub fn bound(&self, mount_point: &MountPoint) -> Result<Option<PathBuf>, Stop> {
         if mount_point.on == On::Pod {
             return Ok(None);
@@ -173,7 +173,7 @@ impl Bench<'_> {
         Ok(Some(pod))
     }
 
-    /// Takes away what [`Bench::bound`] made.
+    /// Removes the bind mount of [`Bench::bound`].
     pub fn unbound(&self, pod: Option<PathBuf>) -> Verdict {
         if let Some(pod) = pod {
             cleanup::unmount(&pod)?;
@@ -182,7 +182,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The arguments of the callout that ends what [`Bench::mount`] began.
+    /// The arguments of the callout that undoes [`Bench::mount`].
     pub fn unmount_arguments(&self, mount_point: &MountPoint) -> Vec<String> {
         let callout = match mount_point.on {
             On::Pod => "unmount",
@@ -196,7 +196,7 @@ impl Bench<'_> {
         self.call(&self.unmount_arguments(mount_point))
     }
 
-    /// A mounted volume, all the way, which must succeed.
+    /// Attaches and mounts a volume, which must succeed.
     pub fn up(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
         let mount_point = self.last_stage(volume, uid, mode)?;
         let call = self.mount(&mount_point, mode)?;
@@ -204,7 +204,7 @@ impl Bench<'_> {
         Ok(mount_point)
     }
 
-    /// Success, and a mount.
+    /// Checks that the call succeeded and the volume is mounted.
     pub fn expect_mounted(&self, mount_point: &MountPoint, call: &Call) -> Verdict {
         let by_kubelet = mount_point.on == On::Node && call.not_supported();
         if !call.succeeded() && !by_kubelet {
@@ -226,7 +226,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Success, and one mount, however often it was asked for.
+    /// Checks that the call succeeded and there is exactly one mount, after any number of calls.
     pub fn expect_mounted_once(
         &self,
         mount_point: &MountPoint,
@@ -240,7 +240,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Success, and no mount.
+    /// Checks that the call succeeded and nothing is mounted any more.
     pub fn expect_unmounted(&self, mount_point: &MountPoint, call: &Call) -> Verdict {
         if !call.succeeded() && !call.not_supported() {
             return Err(wrong(
@@ -250,7 +250,7 @@ impl Bench<'_> {
             ));
         }
         if call.not_supported() {
-            // kubelet then unmounts by itself (`mount.CleanupMountPoint`).
+            // kubelet unmounts the directory itself in this case (`mount.CleanupMountPoint`).
             for _ in mounts::at(&mount_point.dir)? {
                 cleanup::unmount(&mount_point.dir)?;
             }
@@ -265,7 +265,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The whole way back, as kubelet and the controller go it.
+    /// Unmounts and detaches a volume, as kubelet and the controller manager do.
     pub fn down(&self, mount_point: &MountPoint) -> Verdict {
         self.unmounted(mount_point)?;
         if self.run.capabilities.attach {
@@ -297,7 +297,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The arguments of `expandfs` for what is mounted there.
+    /// The arguments of `expandfs` for the volume that is mounted there.
     pub fn expand_arguments(&self, mount_point: &MountPoint, new: u64, old: u64) -> Vec<String> {
         vec![
             "expandfs".to_owned(),

@@ -1,5 +1,5 @@
-//! What a check works with: calls of the driver that are kept, and what was made for it, which is
-//! undone at the end whatever the driver left there.
+//! The environment of a check: it records the driver's calls and what they made, and undoes that at the end
+//! whatever the driver left.
 
 pub mod changes;
 pub mod files;
@@ -33,18 +33,18 @@ use std::{
     },
 };
 
-/// A directory of kubelet's for a volume.
+/// A directory of kubelet's on which a volume is mounted.
 #[derive(Clone, Debug)]
 pub struct MountPoint {
     pub volume: Volume,
     pub uid: String,
     pub dir: PathBuf,
     pub on: On,
-    /// What `waitforattach` answered.
+    /// The device that `waitforattach` returned.
     pub device: String,
 }
 
-/// One check's share of a run.
+/// State of one check.
 #[derive(Debug)]
 pub struct Bench<'a> {
     pub run: &'a Run,
@@ -55,9 +55,9 @@ pub struct Bench<'a> {
     notes: Mutex<Vec<String>>,
     manner: Mutex<Manner>,
     before: Snapshot,
-    /// What was different from `before` when it was looked at.
+    /// Changes since `before`, as [`Bench::look`] found them.
     changes: Mutex<Option<Vec<String>>>,
-    /// Kubelet restarts after every callout.
+    /// Simulates a restart of kubelet after every callout.
     restarting: AtomicBool,
 }
 
@@ -83,17 +83,17 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Something measured that is worth a line in the report.
+    /// Adds a line to the report, such as a measurement.
     pub fn note(&self, text: impl Into<String>) {
         locked(&self.notes).push(text.into());
     }
 
-    /// Looks once at what came and went since the check began, while it is there still.
+    /// Records, once, what changed since the check began, before cleanup removes it.
     pub fn look(&self) -> Result<()> {
         self.look_since(&self.before)
     }
 
-    /// The same where the mounts are others, or were changed for the check.
+    /// Like [`Bench::look`], for a check that has a mount namespace of its own or changed its mounts.
     pub fn look_since(&self, before: &Snapshot) -> Result<()> {
         let mut changes = locked(&self.changes);
         if changes.is_none() {
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Writes down what is about to be made, once.
+    /// Writes a record to the journal unless it adds nothing.
     pub fn record(&self, record: Record) -> Result<()> {
         let mut made = locked(&self.made);
         let mut after = made.clone();
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Takes over what others made, to undo it.
+    /// Takes over volumes that other checks or an earlier run made, to undo them.
     pub fn adopt(&self, volumes: BTreeMap<String, Traces>) {
         locked(&self.made).volumes = volumes;
     }
@@ -129,7 +129,7 @@ impl<'a> Bench<'a> {
         made.volumes.get(volume).cloned().unwrap_or_default()
     }
 
-    /// Keeps a volume's device open until the check ends.
+    /// Keeps a volume until the check ends, and with it the open descriptor of its device.
     pub fn keep(&self, volume: Volume) {
         locked(&self.volumes).push(volume);
     }
@@ -143,12 +143,12 @@ impl<'a> Bench<'a> {
         self.call_as(argv, &manner)
     }
 
-    /// From here on every call is made like this.
+    /// Sets the manner of all calls from here on.
     pub fn always(&self, manner: Manner) {
         *locked(&self.manner) = manner;
     }
 
-    /// From here on kubelet restarts after every callout.
+    /// Simulates a restart of kubelet after every callout from here on.
     pub fn restart_always(&self) {
         self.restarting.store(true, Ordering::Relaxed);
     }
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
         Ok(call)
     }
 
-    /// What a new kubelet calls before anything else.
+    /// Makes the callouts that a restarted kubelet makes first.
     fn restarted(&self) -> Result<(), Stop> {
         let mut calls = vec![vec!["init".to_owned()]];
         for volume in locked(&self.volumes).iter() {
@@ -181,7 +181,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Writes down what a call may leave, before it is made.
+    /// Records in the journal, before a call, what the call may leave.
     pub fn expect_traces(&self, argv: &[String]) -> Result<()> {
         match argv {
             [callout, options, node, ..] if callout == "attach" => {
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Writes down that one of the check's own volumes may be attached to a node.
+    /// Records that one of the check's own volumes may be attached to a node.
     pub fn expect_attached(&self, volume: &str, node: &str) -> Result<()> {
         if !locked(&self.made).volumes.contains_key(volume) {
             return Ok(());
@@ -220,7 +220,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Kubelet's root directory.
+    /// The root directory of the simulated kubelet.
     pub fn root(&self) -> PathBuf {
         self.dir.join("kubelet")
     }

@@ -1,4 +1,4 @@
-//! What a check cannot do without of a driver.
+//! Capabilities of a driver that a check requires.
 
 use super::Bench;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Bench<'_> {
-    /// Stops unless `init` says that volumes are attached.
+    /// Stops the check unless `init` says that volumes are attached.
     pub fn needs_attach(&self) -> Verdict {
         if self.run.capabilities.attach {
             Ok(())
@@ -16,7 +16,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Stops if the driver never does this.
+    /// Stops the check if the driver does not support this callout.
     pub fn needs_callout(&self, callout: &str) -> Verdict {
         let run = self.run;
         if !run.is_called(callout) {
@@ -32,12 +32,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Stops if kubelet takes the driver's volumes off their directories by itself.
+    /// Stops the check if kubelet unmounts the driver's volumes itself.
     pub fn needs_unmounting(&self) -> Verdict {
         if self.run.supports("unmount") || self.run.supports("unmountdevice") {
             return Ok(());
         }
-        // Which of them it is depends on how the driver is used.
+        // Which of the two it is depends on the stages that the driver has.
         let last = if self.run.supports("mount") || !self.run.capabilities.attach {
             "unmount"
         } else {
@@ -46,7 +46,7 @@ impl Bench<'_> {
         self.needs_callout(last)
     }
 
-    /// Stops if kubelet mounts the driver's volumes by itself.
+    /// Stops the check if kubelet mounts the driver's volumes itself.
     pub fn needs_mounting(&self) -> Verdict {
         if !self.run.mounts_nothing() {
             return Ok(());
@@ -58,14 +58,14 @@ impl Bench<'_> {
         Err(not_applicable(why))
     }
 
-    /// Stops if volumes are no devices, or the driver formats none.
+    /// Stops the check if volumes are not block devices, or the driver does not format them.
     pub fn needs_device(&self) -> Verdict {
         if self.run.config.volume.kind == Kind::Directory {
             let why = "the configuration says kind = \"directory\": nothing is formatted";
             return Err(not_applicable(why));
         }
         self.needs_mounting()?;
-        // Where neither callout names a device kubelet has none to format (`MountDevice` in
+        // If neither callout returns a device, kubelet has none to format (`MountDevice` in
         // pkg/volume/flexvolume/attacher.go), and the driver formats in `mount`.
         let is_named = self.run.supports("attach") || self.run.supports("waitforattach");
         if self.run.capabilities.attach && is_named && self.run.unsupported.contains("mountdevice")

@@ -1,5 +1,5 @@
-//! Where drivers are given what somebody would choose to do harm: in mounts of a thread's own, in
-//! which the machine can only be read, and with a decoy to be led to.
+//! A sandbox for calls with hostile values: a mount namespace of its own, in which most of the machine is
+//! read-only, and a decoy file for a driver that follows such a value.
 
 use crate::{
     bench::{Bench, changes::Snapshot},
@@ -14,13 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What stays writable: where programs keep what they need for the moment. A driver's own places are
-/// the configuration's `writes` and where its volumes are.
+/// Directories that stay writable, because programs keep temporary data there. In addition, the directories
+/// in the setting `writes` and those of the driver's volumes stay writable.
 const WRITABLE: [&str; 8] = [
     "/dev", "/proc", "/run", "/sys", "/tmp", "/var/log", "/var/run", "/var/tmp",
 ];
 
-/// Does the work in the sandbox; without root there is none, and no harm that needs root.
+/// Runs the work in the sandbox. Without root there is none, but a driver then cannot do harm that needs root.
 pub fn sandboxed(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
     if !system::is_root() {
         return work();
@@ -28,7 +28,7 @@ pub fn sandboxed(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdic
     apart(bench, || protect(&writable(bench)), work)
 }
 
-/// Does the work in a thread with mounts of its own, which go with it, and which were changed before.
+/// Runs the work in a thread with a mount namespace of its own, after `change` has changed its mounts.
 pub fn apart(
     bench: &Bench,
     change: impl FnOnce() -> Result<()> + Send,
@@ -48,7 +48,7 @@ pub fn apart(
 fn writable(bench: &Bench) -> Vec<PathBuf> {
     let run = bench.run;
     let content = run.config.volume.content.as_deref();
-    // As far as it is the same for all volumes.
+    // The part of the path that all volumes share.
     let content = content.and_then(|text| text.split('{').next());
     let content = content.and_then(|text| text.rsplit_once('/'));
     WRITABLE
@@ -61,7 +61,7 @@ fn writable(bench: &Bench) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Makes all mounts read-only but these directories, which become mounts of their own.
+/// Makes all mounts read-only except these directories, each of which becomes a mount point.
 fn protect(writable: &[PathBuf]) -> Result<()> {
     let kept: Vec<_> = writable
         .iter()
@@ -102,7 +102,7 @@ fn protect(writable: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// A directory that nobody has any business with.
+/// A directory with a file that no driver has a reason to touch.
 #[derive(Debug)]
 pub struct Decoy {
     pub directory: PathBuf,
@@ -110,7 +110,7 @@ pub struct Decoy {
     before: Looks,
 }
 
-/// Owner, group and mode of the directory, its names, and the file's content.
+/// Owner, group and mode of the directory, the names in it, and the file's content.
 type Looks = (u32, u32, u32, Vec<std::ffi::OsString>, Vec<u8>);
 
 impl Decoy {
@@ -127,7 +127,7 @@ impl Decoy {
         })
     }
 
-    /// Stops if somebody did something to it.
+    /// Stops the check with a fault if the directory or its file changed.
     pub fn is_untouched(&self) -> Result<(), Stop> {
         match seen(&self.directory, &self.file) {
             Ok(now) if now == self.before => Ok(()),

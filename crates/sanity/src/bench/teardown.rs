@@ -1,4 +1,4 @@
-//! The end of a check: what it made is undone, whatever the driver left there.
+//! Cleanup at the end of a check, whatever state the driver left.
 
 use super::{Bench, files, locked};
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
 use anyhow::{Context, Result};
 use std::sync::{Mutex, PoisonError, atomic::Ordering};
 
-/// What is left of a check when it has ended.
+/// What remains of a check after its cleanup.
 #[derive(Debug)]
 pub struct Closed {
     pub calls: Vec<Call>,
     pub notes: Vec<String>,
-    /// What [`Bench::look`] saw.
+    /// Changes that [`Bench::look`] recorded.
     pub changes: Vec<String>,
-    /// What the driver should have removed when it unmounted and detached.
+    /// Mounts and loop devices that the driver should have removed when it unmounted and detached.
     pub left: Vec<String>,
     pub cleared: Result<()>,
 }
@@ -28,7 +28,7 @@ fn unlocked<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Undoes what a run that is over had made, the tester's files in a volume that stays with it.
+/// Undoes everything that an earlier run made, including the tester's files in an existing volume.
 pub fn undo_all(run: &Run, made: &Made) -> Result<()> {
     let undone = run.undo(made);
     if run.source == Source::Existing {
@@ -40,8 +40,8 @@ pub fn undo_all(run: &Run, made: &Made) -> Result<()> {
 }
 
 impl Bench<'_> {
-    /// Undoes everything the check made, and removes what the driver left; nothing of it if it is to be
-    /// kept for a look.
+    /// Undoes everything that the check made, and removes what the driver left. Does nothing if `keep` is set,
+    /// so that people can inspect it.
     pub fn close(self, keep: bool) -> Closed {
         let mut left = Vec::new();
         let cleared = if keep { Ok(()) } else { self.clear(&mut left) };
@@ -89,11 +89,11 @@ impl Bench<'_> {
             self.record(Record::Unmounted { directory })?;
         }
         for (name, mut traces) in made.volumes {
-            // They are detached.
+            // The nodes in the record were detached above.
             traces.nodes.clear();
             let removed = self.run.remove(&name, &traces);
-            // Whoever comes after the run tries again what could not be removed from a volume that
-            // stays, whichever check wrote it.
+            // An existing volume may be written to by any check. Its record stays until the files are
+            // removed, so that the guard or the next run tries again.
             if removed.is_ok() && !self.run.keeps_files.load(Ordering::Relaxed) {
                 self.record(Record::Gone { name })?;
             }
@@ -105,10 +105,10 @@ impl Bench<'_> {
         first.and(unwritten)
     }
 
-    /// Removes the tester's files from a volume that stays.
+    /// Removes the tester's files from an existing volume.
     ///
     /// # Errors
-    /// When they may be there still.
+    /// When the files may still be there.
     fn unwrite(&self, made: &Made) -> Result<()> {
         let mut first = Ok(());
         for (name, traces) in &made.volumes {
@@ -118,7 +118,7 @@ impl Bench<'_> {
                 let volume = self.run.provisioned(name, options)?;
                 let mount_point = self.up(&volume, "sanity-last", "rw")?;
                 let removed = files::remove(self, &mount_point);
-                // What the driver does not take down the tester does.
+                // If the driver fails to unmount, the caller's cleanup does.
                 let _ = self.down(&mount_point);
                 removed
             })();

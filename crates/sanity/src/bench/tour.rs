@@ -1,4 +1,4 @@
-//! Every callout once or more, the way all checks of the output look at them.
+//! A tour of all callouts, whose output all checks of the group `output` examine.
 
 use crate::{
     bench::Bench,
@@ -9,7 +9,7 @@ use crate::{
     volume::Source,
 };
 
-/// The tour, made once in a run.
+/// Returns the tour, which is made once in a run.
 pub fn of<'a>(bench: &Bench<'a>) -> Result<&'a Tour, Stop> {
     let run = bench.run;
     if let Some(tour) = run.tour.get() {
@@ -32,7 +32,7 @@ fn tour(run: &Run) -> Result<Tour, Stop> {
     })
 }
 
-/// What the driver answers here is for others to judge. Says where the way ended, if before its end.
+/// Makes the tour. Does not judge the answers. Returns where and why it ended early, if it did.
 fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     let run = bench.run;
     for callout in CALLOUTS {
@@ -51,7 +51,7 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     bench.call(&["getvolumename", &name])?;
     let mount_point = match bench.up(&volume, "sanity-pod", "rw") {
         Ok(mount_point) => mount_point,
-        // The step that failed is among the calls.
+        // The failed call is recorded among the calls.
         Err(Stop::Fault(fault)) => {
             let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
             return Ok(Some(format!(

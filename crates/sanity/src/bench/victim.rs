@@ -1,5 +1,5 @@
-//! What hostile values are told of: a real volume where one can be made, for of a volume that does not
-//! exist a driver may refuse everything without a look.
+//! Calls drivers with hostile values. It uses a real volume if it can make one, because a driver may refuse
+//! everything about a volume that does not exist without looking at the value.
 
 use crate::{
     bench::{Bench, sandbox::sandboxed},
@@ -17,8 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The callouts in the order in which they are told the value. Before those from `detach` on everything is
-/// unmounted.
+/// Callouts in the order in which they get the value. Everything is unmounted before `detach` and the
+/// callouts after it.
 const TOLD: [&str; 9] = [
     "getvolumename",
     "attach",
@@ -31,26 +31,26 @@ const TOLD: [&str; 9] = [
     "expandvolume",
 ];
 
-/// One volume after the other, each until it has something on it that a later value would not meet.
+/// A volume for hostile values. It is replaced once its content would keep a later value from having an effect.
 #[derive(Debug)]
 pub struct Victim<'a, 'run> {
     bench: &'a Bench<'run>,
     volume: Option<Volume>,
-    /// Something was mounted, and so may be formatted.
+    /// Something was mounted, so the volume may be formatted.
     used: bool,
 }
 
-/// A callout that was told a value.
+/// A callout that was made with a hostile value.
 #[derive(Debug)]
 pub struct Told<'a> {
     pub call: Call,
-    /// The directory it was given.
+    /// The directory that the callout got.
     pub dir: PathBuf,
     volume: &'a Volume,
     device: &'a str,
 }
 
-/// What looks at every callout.
+/// A function that judges every callout.
 pub type Judge<'a> = &'a mut (dyn FnMut(&Told) -> Verdict + Send);
 
 impl<'a, 'run> Victim<'a, 'run> {
@@ -62,8 +62,8 @@ impl<'a, 'run> Victim<'a, 'run> {
         }
     }
 
-    /// Calls every callout that takes what is changed, in the sandbox: members of its JSON, or the name of
-    /// `detach`. One after the other what each of the targets has.
+    /// Makes, in the sandbox, every callout that takes the changed members of the JSON, or the name in `detach`;
+    /// for each of the targets in turn.
     pub fn tell(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
         while let Some(first) = targets.first() {
             let volume = self.volume(first)?;
@@ -73,7 +73,7 @@ impl<'a, 'run> Victim<'a, 'run> {
             };
             let mut number = 0;
             sandboxed(self.bench, || {
-                // Entering it costs more than a call.
+                // Entering the sandbox costs more than a call.
                 for members in targets {
                     if number > 0 && self.wants_another(members) {
                         break;
@@ -81,7 +81,7 @@ impl<'a, 'run> Victim<'a, 'run> {
                     self.told(members, (&volume, &device), judge)?;
                     number += 1;
                     if members.contains_key(argument::NAME) {
-                        // It may be detached.
+                        // The volume may now be detached.
                         break;
                     }
                 }
@@ -109,7 +109,7 @@ impl<'a, 'run> Victim<'a, 'run> {
         taken_down(bench)
     }
 
-    /// As it should be. How that goes is for others to judge.
+    /// Attaches the volume as usual. Other checks judge how the driver does that.
     fn attached(&self, volume: &Volume) -> Result<String, Stop> {
         match self.bench.attached(volume, "rw") {
             Err(Stop::Fault(_)) => Ok(String::new()),
@@ -117,8 +117,8 @@ impl<'a, 'run> Victim<'a, 'run> {
         }
     }
 
-    /// Whether this must be told of a blank volume, and the one there is may not be. The pod's keys and the name
-    /// alone format nothing.
+    /// Whether these members need a blank volume and the present one may have been formatted. Members about the
+    /// pod and the volume's name do not influence formatting.
     fn wants_another(&self, members: &Options) -> bool {
         let harmless =
             |key: &String| key.starts_with("kubernetes.io/pod.") || key == argument::NAME;
@@ -145,7 +145,7 @@ impl<'a, 'run> Victim<'a, 'run> {
     }
 }
 
-/// One callout with the value; none if it takes nothing of it.
+/// Makes one callout with the value. None if the callout takes none of the members.
 fn told<'a>(
     bench: &Bench,
     callout: &str,
@@ -186,7 +186,7 @@ fn told<'a>(
     }))
 }
 
-/// Has the driver unmount what it mounted, and removes what stays.
+/// Lets the driver unmount, and removes the mounts that remain.
 fn taken_down(bench: &Bench) -> Verdict {
     for (callout, undone) in [("mount", "unmount"), ("mountdevice", "unmountdevice")] {
         let dir = bench.dir.join("place").join(callout);
@@ -204,7 +204,7 @@ fn taken_down(bench: &Bench) -> Verdict {
 }
 
 impl Told<'_> {
-    /// Whether nothing is mounted where the callout was to mount something.
+    /// Whether the callout should have mounted something, but nothing is mounted.
     pub fn mounted_nothing(&self) -> Result<bool> {
         let mounts = ["mount", "mountdevice"].contains(&self.call.callout());
         Ok(mounts && mounts::at(&self.dir)?.is_empty())

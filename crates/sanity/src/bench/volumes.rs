@@ -1,4 +1,4 @@
-//! The volumes of a check: made, and written down before that.
+//! Makes the volumes of a check. Each is recorded in the journal first.
 
 use crate::{
     bench::Bench,
@@ -15,7 +15,7 @@ use std::{
 };
 
 impl Bench<'_> {
-    /// A volume of the check's own, or the one there is.
+    /// Makes a volume for the check, or returns the existing one.
     pub fn volume(&self) -> Result<Volume, Stop> {
         let run = self.run;
         let bytes = run.bytes;
@@ -86,7 +86,7 @@ impl Bench<'_> {
         Ok(run.provisioned(name, options)?)
     }
 
-    /// Removes a volume before the check's end, to make room.
+    /// Removes a volume before the end of the check, to free its space.
     pub fn done_with(&self, volume: &Volume) -> Verdict {
         if self.run.source.is_fresh() {
             let traces = self.traces(&volume.name);
@@ -99,7 +99,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A volume whose bytes can be reached, and are all zero: what is planted must not hit anything.
+    /// Makes a volume whose content the tester can reach and that is blank, so that planted data overwrites nothing.
     pub fn block_volume(&self) -> Result<(Volume, PathBuf), Stop> {
         let volume = self.volume()?;
         let Some(content) = volume.content.clone() else {

@@ -12,9 +12,9 @@ pub const FS_TYPE: &str = "kubernetes.io/fsType";
 pub const READ_WRITE: &str = "kubernetes.io/readwrite";
 pub const NAMESPACE: &str = "kubernetes.io/pod.namespace";
 pub const SECRET: &str = "kubernetes.io/secret/";
-/// 1.6 to 1.14.
+/// Key in Kubernetes 1.6 to 1.14.
 pub const FS_GROUP_BEFORE: &str = "kubernetes.io/fsGroup";
-/// Since 1.15.
+/// Key since Kubernetes 1.15.
 pub const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 
 pub fn object(members: &Options) -> String {

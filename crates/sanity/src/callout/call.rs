@@ -1,6 +1,6 @@
-//! One callout as kubelet makes it (`DriverCall.Run` in `pkg/volume/flexvolume/driver-call.go`):
-//! arguments and nothing on standard input, everything that is written taken together, and everybody
-//! waits until all of it is closed.
+//! One callout as kubelet makes it (`DriverCall.Run` in `pkg/volume/flexvolume/driver-call.go`): the
+//! arguments, an empty standard input, and stdout and stderr combined. The caller waits until both are
+//! closed.
 
 use crate::{
     callout::reply::{self, Reply, Status},
@@ -13,20 +13,20 @@ use std::{ffi::OsString, fmt::Write as _, path::PathBuf, time::Duration};
 /// How a call differs from kubelet's usual one.
 #[derive(Clone, Debug, Default)]
 pub struct Manner {
-    /// A program and its arguments, which the driver's own command line follows.
+    /// A program with its arguments that is run in front of the driver's command line.
     pub through: Vec<OsString>,
-    /// The same where the caller has done it already: what a person has to put before the command.
+    /// Like `through`, but only shown in reports, because the caller is already in that environment.
     pub around: &'static [&'static str],
-    /// The environment, instead of a [`PATH`] alone.
+    /// The driver's environment, instead of [`PATH`] alone.
     pub environment: Option<Vec<(String, String)>>,
-    /// A signal after a while, to the driver alone or to its whole process group.
+    /// A signal after this time, to the driver alone or to its whole process group.
     pub signal: Option<(Duration, Signal, SignalTo)>,
-    /// Another limit than the usual one.
+    /// A deadline that replaces the usual one.
     pub deadline: Option<Duration>,
 }
 
 impl Manner {
-    /// Everything that is in the driver's environment.
+    /// All variables in the driver's environment.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         let usual = self.environment.is_none().then_some(("PATH", PATH));
         let given = self.environment.iter().flatten();
@@ -40,11 +40,11 @@ impl Manner {
 pub enum Exit {
     Code(i32),
     Signal(i32),
-    /// It did not, and was killed with its process group.
+    /// The driver reached the deadline, and was killed with its process group.
     Deadline,
 }
 
-/// A callout that was made.
+/// A callout that was made, with its result.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub executable: PathBuf,
@@ -54,23 +54,23 @@ pub struct Call {
     pub stderr: Vec<u8>,
     pub exit: Exit,
     pub took: Duration,
-    /// How long output stayed open after the driver's end.
+    /// How long stdout or stderr stayed open after the driver's end.
     pub lingered: Duration,
 }
 
-/// What the call means to its caller.
+/// The result of a call as the caller understands it.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Success(Reply),
     NotSupported,
-    /// With the message.
+    /// The message of the driver.
     Failure(String),
-    /// No reply that can be read, or one that contradicts the exit code.
+    /// The output is not a valid reply, or contradicts the exit code. Has the reason.
     Broken(String),
 }
 
 impl Call {
-    /// Everything that was written, as the caller gets it.
+    /// Stdout and stderr combined, as the caller gets them.
     pub fn output(&self) -> Vec<u8> {
         [self.stdout.as_slice(), self.stderr.as_slice()].concat()
     }
@@ -109,18 +109,18 @@ impl Call {
         matches!(self.outcome(), Outcome::NotSupported)
     }
 
-    /// Whether it failed in words, as a driver should.
+    /// Whether the driver answered with a Failure and a valid reply, as a driver should.
     pub fn failed(&self) -> bool {
         matches!(self.outcome(), Outcome::Failure(_))
     }
 
-    /// Whether SIGKILL ended it, and it had not ended before.
+    /// Whether the driver was ended by SIGKILL.
     pub fn was_killed(&self) -> bool {
         self.exit == Exit::Signal(Signal::SIGKILL as i32)
     }
 
-    /// The command line with the manner of the call, to be pasted into a shell; `masks` are words nobody
-    /// should see.
+    /// Returns a command line to paste into a shell, with environment and signal. The words in `masks` are
+    /// replaced.
     pub fn command(&self, masks: &[String]) -> String {
         let mut words = vec!["env".to_owned(), "-i".to_owned()];
         let variables = self.manner.variables();
@@ -147,10 +147,10 @@ impl Call {
         line
     }
 
-    /// Output, exit code and seconds.
+    /// Returns output, exit code and seconds, for people.
     pub fn answer(&self, masks: &[String]) -> String {
         let output = String::from_utf8_lossy(&self.output()).into_owned();
-        // Before it is cut: part of a word is not found.
+        // Secrets are masked before the text is cut, because a cut secret would not be found.
         let mut text = masked(output.trim_end().to_owned(), masks);
         if text.len() > 2000 {
             text.truncate(

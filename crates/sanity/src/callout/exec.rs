@@ -8,7 +8,7 @@ use std::{os::unix::process::ExitStatusExt, path::Path, process::Command, time::
 /// Runs the driver once.
 ///
 /// # Errors
-/// When the process cannot be started; whatever it does then is in the [`Call`].
+/// When the process cannot be started. A driver that fails is no error: see the [`Call`].
 pub fn run(
     executable: &Path,
     argv: &[String],

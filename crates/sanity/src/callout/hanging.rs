@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A call that nobody waits for; it is killed with its process group when this goes.
+/// A call in the background. Its process group is killed on drop.
 #[derive(Debug)]
 pub struct Hanging(Child);
 
@@ -34,10 +34,10 @@ impl Hanging {
         Ok(Hanging(start(&mut command).context("start the driver")?))
     }
 
-    /// Stops it after a while; false if it had ended.
+    /// Sends SIGSTOP after a while. Returns false if the call had ended.
     ///
     /// # Errors
-    /// When the kernel does not let it be stopped.
+    /// When the kernel reports that it cannot be stopped.
     pub fn stop_after(&self, after: Duration) -> Result<bool> {
         thread::sleep(after);
         if has_ended(&self.0)? {
@@ -47,10 +47,10 @@ impl Hanging {
         Ok(!has_ended(&self.0)?)
     }
 
-    /// Waits until it is so; false if the call ended before, or neither happened in time.
+    /// Waits until the condition holds. Returns false if the call ended first, or on timeout.
     ///
     /// # Errors
-    /// When the kernel does not tell whether it has ended.
+    /// When the kernel cannot report whether it has ended.
     pub fn goes_until(&self, is_so: impl Fn() -> bool, within: Duration) -> Result<bool> {
         let end = Instant::now() + within;
         while !is_so() {
@@ -66,7 +66,7 @@ impl Hanging {
 impl Drop for Hanging {
     fn drop(&mut self) {
         kill_group(&self.0);
-        // It was killed; what it says is nobody's business.
+        // It was killed, so its exit status is of no use.
         let _ = reaped(&mut self.0);
     }
 }

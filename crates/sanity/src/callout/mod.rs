@@ -1,4 +1,4 @@
-//! The callouts of a FlexVolume driver, and what kubelet makes of them.
+//! The callouts of a FlexVolume driver, and how kubelet interprets the replies.
 
 pub mod argument;
 pub mod call;
@@ -6,7 +6,7 @@ pub mod exec;
 pub mod hanging;
 pub mod reply;
 
-/// Callouts that a driver may answer with "Not supported" for ever.
+/// All callouts. The tester asks whether each of them, except `init`, is Not supported.
 pub const CALLOUTS: [&str; 12] = [
     "init",
     "getvolumename",
@@ -22,8 +22,8 @@ pub const CALLOUTS: [&str; 12] = [
     "expandfs",
 ];
 
-/// What is called only of drivers whose `init` says `attach: true` (`NewFlexVolumePlugin` in
-/// `pkg/volume/flexvolume/plugin.go` makes no attachable plugin of the others).
+/// Callouts that are made only if `init` says `attach: true` (`NewFlexVolumePlugin` in
+/// `pkg/volume/flexvolume/plugin.go` makes no attachable plugin of other drivers).
 pub const FOR_ATTACHING: [&str; 6] = [
     "attach",
     "waitforattach",

@@ -1,16 +1,16 @@
-//! What a check is, and how each ended.
+//! A check, its level and its requirements.
 
 pub mod result;
 
 use crate::{bench::Bench, verdict::Verdict};
 use std::fmt;
 
-/// How much a failure weighs.
+/// The severity of a failure.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Level {
     /// Data, pods or secrets are lost, or Kubernetes is stuck.
     Must,
-    /// Somebody has to come and look.
+    /// An administrator has to intervene.
     Should,
     /// Worth knowing.
     Warn,
@@ -26,12 +26,12 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a check cannot do without.
+/// A requirement of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Need {
-    /// Mounting.
+    /// Root, for mounting.
     Root,
-    /// A volume that nobody else uses: an existing one, or one made for the check.
+    /// A volume that no pod uses: an existing one, or one made for the check.
     Volume,
     /// A volume made for the check.
     Fresh,
@@ -50,22 +50,22 @@ impl fmt::Display for Need {
     }
 }
 
-/// One named promise that a driver keeps or breaks.
+/// One named rule that a driver keeps or breaks.
 #[derive(Debug)]
 pub struct Check {
-    /// `group.what`.
+    /// `group.rule`.
     pub name: &'static str,
     pub level: Level,
     pub needs: &'static [Need],
-    /// It looks at the whole machine or loads it, and runs when nothing else does.
+    /// It observes or loads the whole machine, and runs alone.
     pub alone: bool,
     /// The rule.
     pub what: &'static str,
-    /// What happens where it is broken.
+    /// The consequence if the rule is broken.
     pub why: &'static str,
-    /// Which kinds of drivers broke it.
+    /// Kinds of drivers that broke it.
     pub broke: &'static str,
-    /// What to change in a driver.
+    /// How to fix a driver.
     pub mend: &'static str,
     /// Where the rule comes from in Kubernetes or the kernel.
     pub source: &'static str,
@@ -73,7 +73,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// What it cannot do without, in words.
+    /// The requirements, in words.
     pub fn needs_in_words(&self) -> String {
         let needs: Vec<_> = self.needs.iter().map(ToString::to_string).collect();
         if needs.is_empty() {

@@ -1,4 +1,4 @@
-//! How a check ended, and what one needs to see why.
+//! How a check ended, with the evidence.
 
 use super::Check;
 use crate::{callout::call::Call, redact::shown};
@@ -10,20 +10,20 @@ pub enum Ended {
     Passed,
     Failed(Box<Failure>),
     NotApplicable(String),
-    /// Not run, for want of this.
+    /// Not run, because this is missing.
     Left(String),
-    /// The tester could not run it.
+    /// The tester failed to run it.
     Error(String),
 }
 
-/// What was wrong, and what one needs to see it.
+/// A fault of the driver, with the evidence.
 #[derive(Debug)]
 pub struct Failure {
     pub expected: String,
     pub found: String,
-    /// The call that was wrong, or the last one before that was seen.
+    /// The call that was wrong, or the last call before the fault was seen.
     pub call: Option<Call>,
-    /// Mounts and loop devices that came or went from the check's beginning to its failure.
+    /// Mounts and loop devices that appeared or disappeared between the check's beginning and its failure.
     pub changes: Vec<String>,
 }
 
@@ -33,15 +33,15 @@ pub struct Finished {
     pub check: &'static Check,
     pub ended: Ended,
     pub notes: Vec<String>,
-    /// What was called, in its order.
+    /// All calls of the check, in order.
     pub calls: Vec<Call>,
-    /// What the driver should have removed and the tester did.
+    /// Mounts and loop devices that the tester had to remove in place of the driver.
     pub left: Vec<String>,
     pub took: Duration,
 }
 
 impl Finished {
-    /// As people may see it, whoever wrote it.
+    /// Masks secrets and removes control characters in all text.
     pub fn shown(mut self, masks: &[String]) -> Self {
         let mask = |text: &mut String| *text = shown(std::mem::take(text), masks);
         match &mut self.ended {

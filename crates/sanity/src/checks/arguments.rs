@@ -1,4 +1,4 @@
-//! Checks of arguments that are wrong, too few, too many or hostile.
+//! Checks of wrong, missing, additional and hostile arguments.
 
 use crate::{
     bench::Bench,
@@ -110,7 +110,7 @@ fn refused(call: &Call) -> Verdict {
     }
 }
 
-/// Calls every callout for a volume that nobody has, with changed arguments.
+/// Makes every callout for a volume that does not exist, with changed arguments.
 fn each(bench: &Bench, change: impl Fn(&mut Vec<String>), judge: fn(&Call) -> Verdict) -> Verdict {
     for callout in CALLOUTS {
         let mut argv = bench.run.nobody(callout, &bench.dir.join("nowhere"));
@@ -124,14 +124,14 @@ fn missing(bench: &Bench) -> Verdict {
     for callout in &CALLOUTS[1..] {
         let whole = bench.run.nobody(callout, &bench.dir.join("nowhere"));
         for length in 1..whole.len() {
-            // What takes a name or a directory last may take it as the whole.
+            // A driver may accept a callout without its last argument if that is a name or a directory.
             refused(&bench.call(&whole[..length])?)?;
         }
     }
     Ok(())
 }
 
-/// Puts other texts into the place of the JSON argument of each callout that has one.
+/// Replaces the JSON argument of each callout that has one by each of the texts.
 fn json(bench: &Bench, texts: &[&str]) -> Verdict {
     for callout in CALLOUTS {
         let whole = bench.run.nobody(callout, &bench.dir.join("nowhere"));

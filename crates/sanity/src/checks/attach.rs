@@ -1,4 +1,4 @@
-//! Checks of `attach` and `waitforattach`, by the controller and by kubelet.
+//! Checks of `attach` and `waitforattach`, as the controller manager and kubelet call them.
 
 use crate::{
     bench::{
@@ -74,7 +74,7 @@ pub const CHECKS: &[Check] = &[
             bench.needs_callout("attach")?;
             let mut call = bench.call(&bench.run.nobody("attach", &bench.dir))?;
             if let Outcome::Success(reply) = call.outcome() {
-                // Where the controller runs there may be no way to look; on the node there is.
+                // The controller manager may run where the driver cannot see devices; kubelet runs on the node.
                 let (volume, device) = (bench.run.nobodys(), reply.device.unwrap_or_default());
                 let argv = bench
                     .run
@@ -163,7 +163,7 @@ pub fn attach(bench: &Bench, volume: &Volume, node: &str) -> Result<(Call, Strin
     }
 }
 
-/// Attaches, where that is a callout of the driver's.
+/// Calls `attach` if the driver supports it.
 pub fn attach_or_none(bench: &Bench, volume: &Volume) -> Result<String, Stop> {
     if !bench.run.supports("attach") {
         return Ok(String::new());
@@ -188,7 +188,7 @@ pub fn is_attached(bench: &Bench, volume: &Volume, node: &str) -> Result<(Call, 
     }
 }
 
-/// By isattached, else by what waitforattach finds.
+/// Checks that the volume is attached, with `isattached` or else with `waitforattach`.
 pub fn still_attached(bench: &Bench, volume: &Volume, device: &str) -> Verdict {
     if bench.run.supports("isattached") {
         let (call, is) = is_attached(bench, volume, bench.run.node())?;
@@ -243,7 +243,7 @@ fn read_only_first(bench: &Bench) -> Verdict {
     bench.down(&mount_point)
 }
 
-/// A device that there is not.
+/// A device that does not exist.
 const NEVER: &str = "/dev/sanity-never";
 
 fn terminated(bench: &Bench) -> Verdict {
@@ -254,7 +254,7 @@ fn terminated(bench: &Bench) -> Verdict {
         deadline: Some(Duration::from_secs(11)),
         ..Manner::default()
     };
-    // One that exists and is not attached is waited for; of another nothing need be.
+    // A driver waits for the device of an existing volume, but may refuse a volume that does not exist.
     let volume = match bench.run.source {
         Source::None => bench.run.nobodys(),
         _ => bench.volume()?,
@@ -268,7 +268,7 @@ fn terminated(bench: &Bench) -> Verdict {
         (_, Outcome::Success(reply)) => reply.device.unwrap_or_default(),
         _ => return Ok(()),
     };
-    // A driver may know better than the caller where the device is.
+    // A driver may find the device without the caller's help.
     if found != NEVER {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Checks of several callouts at a time.
+//! Checks of concurrent callouts.
 
 use crate::{
     bench::{
@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{thread, time::Duration};
 
-/// What most checks of the group need, and where their rules come from.
+/// Requirements of most checks of the group, and the source of their rules.
 const NEEDS: &[Need] = &[Need::Root, Need::Fresh];
 const SOURCE: &str = "nestedpendingoperations.go: one operation a volume, in one process, and not for unmounts; nothing between processes";
 
@@ -80,7 +80,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// The same call from many threads at once.
+/// Makes the calls at once, each in a thread of its own.
 fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {
     thread::scope(|scope| {
         let started: Vec<_> = calls
@@ -98,7 +98,7 @@ fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {
     })
 }
 
-/// Who loses a race does so now and then: of eight mounts often, of two more rarely.
+/// Repetitions of a race, because it fails only now and then: often with eight mounts, more rarely with two.
 const RACES: usize = 3;
 const ROUNDS: usize = 10;
 
@@ -148,7 +148,7 @@ fn against(bench: &Bench) -> Verdict {
     again(bench, &mount_point)
 }
 
-/// Mounted once more, with its data, and taken down.
+/// Checks that the volume can be mounted again and has its data, and unmounts it.
 fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let call = bench.mount(mount_point, "rw")?;
     bench.expect_mounted_once(mount_point, &call)?;
@@ -177,7 +177,7 @@ fn two_volumes(bench: &Bench) -> Verdict {
         own(bench, mount_point)?;
         bench.down(mount_point)?;
     }
-    // Two devices of one volume hide from each other what was written, until both are gone.
+    // Two loop devices of one volume have separate caches, so a mix-up may show only after both are gone.
     for mount_point in &mount_points {
         let mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
         own(bench, &mount_point)?;
@@ -186,7 +186,7 @@ fn two_volumes(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// Whether the name that was written to the volume is its own.
+/// Checks that the name in the volume's file is the volume's own.
 fn own(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let found = files::read(bench, mount_point, "whose").unwrap_or_default();
     if found == mount_point.volume.name.as_bytes() {
@@ -230,7 +230,7 @@ fn stale_lock(bench: &Bench) -> Verdict {
 fn parallel(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let mut mount_points = Vec::new();
-    // Small ones: eight must fit where the others were.
+    // Eight smaller volumes must fit into the space of the earlier ones.
     for _ in 0..8 {
         let volume = bench.volume()?;
         mount_points.push(bench.up(&volume, "sanity-pod", "rw")?);

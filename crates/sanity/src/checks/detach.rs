@@ -1,4 +1,4 @@
-//! Checks of `isattached` and `detach`, by the controller.
+//! Checks of `isattached` and `detach`, as the controller manager calls them.
 
 use crate::{
     bench::{
@@ -153,8 +153,8 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// Leaves out of the volume's options what tells it from others, and asks with nonsense. What all volumes
-/// have alike may have a default: without it the question is for another volume.
+/// Asks with invalid JSON, and without each option that identifies the volume. Options that all volumes share
+/// are not left out: the driver may have a default for them, and then the question is about another volume.
 fn errors_are_not_false(bench: &Bench) -> Verdict {
     let volume = attachable(bench, "isattached")?;
     attach_or_none(bench, &volume)?;
@@ -185,7 +185,7 @@ fn busy(bench: &Bench) -> Verdict {
     let pod = bench.bound(&mount_point)?;
     for round in 0..2 {
         if round == 1 {
-            // A pod that was bound to it keeps it when the node's mount has gone.
+            // A pod's bind mount stays when the node's mount is gone.
             if pod.is_none() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Checks of what a driver needs of, and does to, the place where it runs.
+//! Checks of a driver's dependence on its environment, and of its effects on it.
 
 use crate::{
     bench::{Bench, sandbox},
@@ -53,7 +53,7 @@ pub const CHECKS: &[Check] = &[
         mend: "set PATH and LC_ALL=C for children, or name programs by path",
         source: "DriverCall.Run sets no environment, 1.6 to 1.37",
         run: |bench| {
-            // Without the program there are no languages either.
+            // Without `locale` no other language is assumed.
             let known = command::code("locale", &["-a".as_ref()]);
             let environment = foreign(&known.map_or_else(|_| String::new(), |(_, known)| known));
             if environment.is_empty() {
@@ -96,11 +96,11 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// A language whose letters many programs get wrong.
+/// A locale with letters that many programs convert incorrectly.
 const FOREIGN: &str = "tr_TR.UTF-8";
 
-/// The variables of another language, if it is among those that `locale -a` tells: of one that is not there
-/// shells and Perl complain before a script can do anything about it.
+/// Returns the variables of the foreign locale if `locale -a` lists it. Shells and Perl print a warning about
+/// a locale that is not installed, before a script can prevent it.
 fn foreign(known: &str) -> Vec<(String, String)> {
     let is_foreign = |name: &str| name.to_lowercase().replace("utf-8", "utf8") == "tr_tr.utf8";
     if !known.lines().any(is_foreign) {
@@ -112,7 +112,7 @@ fn foreign(known: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The kind of an answer.
+/// The kind of outcome, in one word.
 fn kind(call: &Call) -> &'static str {
     match call.outcome() {
         Outcome::Success(_) => "Success",
@@ -122,7 +122,7 @@ fn kind(call: &Call) -> &'static str {
     }
 }
 
-/// Callouts for a volume that nobody has, and how each is usually answered.
+/// Makes callouts for a volume that does not exist, and returns their usual outcomes.
 fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop> {
     let mut usual = Vec::new();
     for callout in [
@@ -141,9 +141,9 @@ fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop
     Ok(usual)
 }
 
-/// Compares answers with those in the usual environment; with root also a whole life.
+/// Compares outcomes with those in the usual environment. With root, also runs a whole life cycle.
 fn same_answers(bench: &Bench, manner: &Manner) -> Verdict {
-    // What the machine lacks for this is not the driver's fault.
+    // A program that is known to work tells whether the machine lacks what this manner needs.
     let none = exec::run(Path::new("/bin/true"), &[], manner, bench.run.deadline)?;
     if none.exit != Exit::Code(0) {
         let said = String::from_utf8_lossy(&none.stderr).trim().to_owned();
@@ -171,10 +171,10 @@ fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manne
     bench.down(&mount_point)
 }
 
-/// Where programs log that do not ask anybody.
+/// Where programs write logs by default.
 const LOGS: &str = "/var/log";
 
-/// The same in mounts of its own, with nothing writable where logs are.
+/// Runs the comparison in a mount namespace in which the log directory is not writable.
 fn without_a_log(bench: &Bench) -> Verdict {
     if !Path::new(LOGS).is_dir() {
         return Err(Stop::Left(format!("a machine with {LOGS}")));
@@ -234,7 +234,7 @@ fn untouched(bench: &Bench) -> Verdict {
 }
 
 fn changed(watch: &Inotify, call: &Call) -> Verdict {
-    // Nothing to read is an error too.
+    // With an empty queue, the read fails with EAGAIN.
     for event in watch.read_events().unwrap_or_default() {
         let name = event
             .name

@@ -1,4 +1,4 @@
-//! Checks of what a driver formats, and what it must not.
+//! Checks of what a driver formats, and what it must never format.
 
 use crate::{
     bench::{
@@ -17,7 +17,7 @@ use crate::{
 use anyhow::{Context, Result};
 use std::{fs, path::Path};
 
-/// What most checks of the group need, and where their rules come from.
+/// Requirements of most checks of the group, and the source of their rules.
 const NEEDS: &[Need] = &[Need::Root, Need::Block];
 const SOURCE: &str = "GetDiskFormat and formatAndMountSensitive in k8s.io/mount-utils, mount_linux.go: kubelet's own way";
 
@@ -135,7 +135,7 @@ fn blank(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// Plants something, has the volume mounted, and looks for what was planted, however that ended.
+/// Plants data, mounts the volume, and checks that the data is unchanged whatever the outcome.
 fn spared(
     bench: &Bench,
     mode: &str,
@@ -165,8 +165,8 @@ fn spared(
     bench.done_with(&volume)
 }
 
-/// The callout that would format, or one before it that refuses: a driver may look at a volume as
-/// soon as it is attached. What was mounted is unmounted again.
+/// Makes the callout that would format, or an earlier one that refuses, because a driver may examine a volume
+/// as soon as it is attached. A volume that was mounted is unmounted again.
 fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
     let mount_point = match bench.format_stage(volume, mode) {
         Ok(mount_point) => mount_point,
@@ -180,18 +180,18 @@ fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
     };
     let call = bench.mount(&mount_point, mode)?;
     if call.succeeded() {
-        // Looked at behind the file system, which must let go first.
+        // The content is read below the file system, so the file system must be unmounted first.
         let call = bench.unmount(&mount_point)?;
         bench.expect_unmounted(&mount_point, &call)?;
     }
     Ok(call)
 }
 
-/// Has what was written through devices of the volume arrive in its content.
+/// Flushes what was written through devices of the volume to its content.
 fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
     for (device, file) in block_devices::loops()? {
         if Path::new(&file) == content {
-            // It may just have gone, and then it was synced.
+            // The device may just have gone, and then it was synced.
             if let Ok(device) = fs::File::open(device) {
                 device.sync_all().context("sync a device")?;
             }
@@ -199,7 +199,7 @@ fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
     }
     if bench.run.capabilities.attach {
         let argv = bench.run.arguments("detach", volume, &bench.dir, "");
-        // How it answers is for others to judge.
+        // Other checks judge the answer.
         bench.run.call(&argv, &Manner::default())?;
     }
     Ok(())
@@ -266,7 +266,7 @@ fn ambivalent(bench: &Bench) -> Verdict {
         let mut superblock = vec![0; 512];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut superblock, 0)
             .context("read an image")?;
-        // The boot block of an ext4 is nobody's, so an older file system's may still be there.
+        // An ext4 does not use its boot block, so a superblock of an older file system may still be there.
         planted::plant_alone(content, "a stale superblock of xfs", vec![(0, superblock)])?;
         Ok(planted)
     })
@@ -309,7 +309,7 @@ fn read_only(bench: &Bench) -> Verdict {
             Ok(planted::plant_alone(content, what, pieces)?)
         })?;
     }
-    // Who made it knows that it is blank.
+    // A driver that made the volume itself knows that it is blank.
     if bench.run.source == Source::Callouts {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Checks of callouts that hang while others come.
+//! Checks of callouts that arrive while another one hangs.
 
 use crate::{
     bench::{Bench, MountPoint, sandbox},
@@ -42,7 +42,7 @@ fn hung(bench: &Bench) -> Verdict {
     if !bench.run.source.is_fresh() {
         return stopped(bench);
     }
-    // Each waits as long as the driver does.
+    // Both wait as long as the driver does, so they run in parallel.
     thread::scope(|scope| {
         let other = scope.spawn(|| in_a_tool(bench));
         let stopped = stopped(bench);
@@ -53,7 +53,7 @@ fn hung(bench: &Bench) -> Verdict {
     })
 }
 
-/// Stops a driver in the middle of its work, and asks another one for the same volume.
+/// Stops a driver in the middle of its work, and makes another call for the same volume.
 fn stopped(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
@@ -71,14 +71,14 @@ fn stopped(bench: &Bench) -> Verdict {
     repeated(bench, &mount_point)
 }
 
-/// A call that was stopped before its end.
+/// Returns a call that was stopped before its end.
 fn halfway(
     bench: &Bench,
     mount_point: &MountPoint,
     argv: &[String],
     took: Duration,
 ) -> Result<Hanging, Stop> {
-    // The first may have had to wait for much else.
+    // The measured call may have waited for something else, so the time is halved until a stop meets the call.
     for part in [2, 4, 8, 16, 32, 64] {
         let hanging = Hanging::start(&bench.run.executable, argv)?;
         if hanging.stop_after(took / part)? {
@@ -91,8 +91,8 @@ fn halfway(
     Err(Stop::Left(why.to_owned()))
 }
 
-/// Has the program hang that the driver runs for the first mount of a volume, as it does when the
-/// storage below it is gone.
+/// Makes a program hang that the driver runs for the first mount of a volume, as happens when the storage
+/// is gone.
 fn in_a_tool(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let mount_point = bench.format_stage(&volume, "rw")?;
@@ -105,7 +105,7 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         if call.goes_until(|| mark.exists(), bench.run.deadline)? {
             hanging = Some(call);
         } else {
-            // It may have mounted, where nobody else sees it.
+            // It may have mounted in this thread's mount namespace.
             drop(call);
             bench.unmount(&mount_point)?;
         }
@@ -118,16 +118,16 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         answered(bench, &argv, "one whose mkfs or mount hangs")?;
     }
     drop(hanging);
-    // What left the driver's process group is still there.
+    // A process that left the driver's process group is still running.
     let ids = fs::read_to_string(&mark).unwrap_or_default();
     for id in ids.lines().filter_map(|line| line.parse().ok()) {
-        // It may have gone with the driver.
+        // It may have ended with the driver.
         let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
     }
     repeated(bench, &mount_point)
 }
 
-/// Puts a program that never ends over each that formats or mounts; it leaves its number in `mark`.
+/// Bind-mounts a script that never ends over each program that formats or mounts. It writes its pid to `mark`.
 fn without_end(directory: &Path, mark: &Path) -> Result<()> {
     let program = directory.join("without-end");
     let script = format!(
@@ -143,8 +143,8 @@ fn without_end(directory: &Path, mark: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The programs of the system that format and mount. What one of another name does under these, such as
-/// busybox, stays.
+/// Returns the system's programs that format or mount, except links to a program of another name, such as
+/// busybox.
 fn tools() -> BTreeSet<PathBuf> {
     let mounts = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -166,7 +166,7 @@ fn tools() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Stops if there is no answer before the deadline.
+/// Stops the check with a fault if there is no answer before the deadline.
 fn answered(bench: &Bench, argv: &[String], beside: &str) -> Verdict {
     let call: Call = bench.call(argv)?;
     bench.note(format!(
@@ -181,7 +181,7 @@ fn answered(bench: &Bench, argv: &[String], beside: &str) -> Verdict {
     Ok(())
 }
 
-/// Nothing hangs any more.
+/// Checks that nothing hangs any more.
 fn repeated(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let call = bench.mount(mount_point, "rw")?;
     bench.expect_mounted(mount_point, &call)?;

@@ -1,4 +1,4 @@
-//! Checks of names and values that somebody chose to do harm, or that are merely unusual.
+//! Checks of malicious or merely unusual names and values.
 
 use crate::{
     bench::{Bench, sandbox::Decoy, victim::Victim},
@@ -126,8 +126,8 @@ fn reserved(bench: &Bench) -> Verdict {
     victim.tell(&targets, &mut |told| readable(&told.call))
 }
 
-/// What takes each value: every key of the driver's own and of the pod's by itself, with the others as
-/// they should be, and all the keys together that such drivers have had.
+/// Returns the members that get each value: every key of the driver and of the pod alone, with the other
+/// members as usual, and all the keys together in which drivers have had such a fault.
 fn targets(bench: &Bench, value: &str) -> Vec<Options> {
     let config = &bench.run.config;
     let own = config
@@ -159,7 +159,7 @@ fn targets(bench: &Bench, value: &str) -> Vec<Options> {
     targets
 }
 
-/// What no file system is called unless a value told mkfs to.
+/// A label that a file system has only if a value was taken as an option of mkfs.
 const LABEL: &str = "sanity-opt";
 
 fn shell(bench: &Bench) -> Verdict {
@@ -170,7 +170,7 @@ fn shell(bench: &Bench) -> Verdict {
     let canary = bench.dir.join("canary");
     let touch = format!("touch {}", canary.display());
     let values = [
-        // No blank is in the argument, where it is written as an escape.
+        // Has no space: a tab is written as an escape in the JSON.
         format!("{fs_type}\t-L\t{LABEL}"),
         format!("{fs_type} -L {LABEL}"),
         format!("x; {touch}"),

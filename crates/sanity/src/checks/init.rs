@@ -1,4 +1,4 @@
-//! Checks of `init`: what a driver says of itself.
+//! Checks of `init`: the capabilities that a driver reports.
 
 use crate::{
     bench::Bench,
@@ -63,7 +63,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// `init`, which must succeed.
+/// Calls `init`, which must succeed.
 fn init(bench: &Bench) -> Result<(Call, Reply), Stop> {
     let call = bench.call(&["init"])?;
     match call.outcome() {
@@ -81,7 +81,7 @@ fn all_capabilities(bench: &Bench) -> Verdict {
     let (call, reply) = init(bench)?;
     match reply.capabilities {
         Told::Some(5.., _) => Ok(()),
-        // A check of its own.
+        // Another check judges this.
         Told::Null => Ok(()),
         Told::Nothing => Err(wrong(&call, "all five capabilities", "none of them")),
         Told::Some(told, _) => Err(wrong(

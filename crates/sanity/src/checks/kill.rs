@@ -1,4 +1,4 @@
-//! Checks of drivers that are killed, callers that go away, and what is left after many rounds.
+//! Checks of killed drivers, of callers that go away, and of leaks after many rounds.
 
 use crate::{
     bench::{
@@ -68,7 +68,7 @@ fn to(step: u32) -> SignalTo {
     }
 }
 
-/// Kills of one kind of call, at shares of the time it takes, and how many of them met it.
+/// Kills one kind of call at fractions of its duration, and counts the kills that met a running call.
 #[derive(Debug)]
 pub struct Cuts {
     what: &'static str,
@@ -87,7 +87,7 @@ impl Cuts {
         }
     }
 
-    /// Makes the call and kills it after `step` of `of` parts of its time.
+    /// Makes the call and kills it after `step`/`of` of its duration.
     pub fn cut(
         &mut self,
         bench: &Bench,
@@ -103,14 +103,14 @@ impl Cuts {
         self.made += 1;
         self.met += u32::from(call.was_killed());
         if !call.was_killed() {
-            // The first was slower than the later ones are.
+            // The first call was slower than later ones.
             self.took = self.took.min(call.took);
         }
         Ok(())
     }
 
-    /// Notes how many kills met a call, and leaves the check out if none did: that was not tried. To be
-    /// asked at the check's end, so that what was tried is judged first.
+    /// Notes how many kills met a running call, and leaves the check out if none did. Called at the end of the
+    /// check, so that faults that were found count first.
     pub fn met(&self, bench: &Bench) -> Verdict {
         let Cuts {
             what, made, met, ..
@@ -147,7 +147,7 @@ fn anywhere(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// First mounts, later ones, and unmounts.
+/// Kills first mounts, later mounts, and unmounts.
 fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     // The first mount of a new volume, which formats.
     let volume = bench.volume()?;
@@ -166,7 +166,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
         bench.down(&mount_point)?;
         bench.done_with(&volume)?;
     }
-    // Later ones, and unmounts.
+    // Later mounts, and unmounts.
     let volume = bench.volume()?;
     let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     if !bench.run.config.volume.read_only {
@@ -191,7 +191,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     Ok([cuts, mounts, unmounts])
 }
 
-/// Attaches and detaches, where the driver has them.
+/// Kills attaches and detaches, if the driver has them.
 fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
     let run = bench.run;
     if !run.supports("attach") || !run.supports("detach") {
@@ -239,7 +239,7 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
     Ok(vec![attaches, detaches])
 }
 
-/// The mount after a cut one: once, whole, and with what was written.
+/// Checks the mount after a killed one: there is exactly one, and it has the data written before.
 fn repeated(bench: &Bench, mount_point: &MountPoint, kept: bool) -> Verdict {
     let call = bench.mount(mount_point, "rw")?;
     let mount = bench.expect_mounted_once(mount_point, &call)?;
@@ -259,7 +259,7 @@ fn repeated(bench: &Bench, mount_point: &MountPoint, kept: bool) -> Verdict {
     }
 }
 
-/// What the call was repeated for has one loop device. What many volumes share may have any number.
+/// Checks that the volume has one loop device. A shared file system may have any number.
 fn one_device(bench: &Bench, call: &Call, file: &str) -> Verdict {
     if bench.run.config.volume.kind == Kind::Directory {
         return Ok(());
@@ -272,8 +272,8 @@ fn one_device(bench: &Bench, call: &Call, file: &str) -> Verdict {
     Ok(())
 }
 
-/// How many loop devices show the file, after those have had a moment to go that are more than `most`:
-/// whoever looks at devices keeps them.
+/// Counts the loop devices of a file. Waits a moment while there are more than `most`, because processes that
+/// probe devices keep them open.
 fn devices(file: &str, most: usize) -> Result<usize> {
     let end = Instant::now() + Duration::from_secs(1);
     loop {
@@ -291,7 +291,7 @@ fn parent_gone(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
-    // The reader ends before the driver writes.
+    // The reader of the pipe ends before the driver writes.
     let script = r#"( sleep 0.05; "$0" "$@" ) 2>&1 | true"#;
     let manner = Manner {
         through: ["/bin/sh", "-c", script].map(Into::into).into(),
@@ -316,7 +316,7 @@ fn leak(bench: &Bench) -> Verdict {
     let (before, after) = (first.unwrap_or_default(), counted(bench)?);
     for (what, now) in after {
         let was = before.get(&what).copied().unwrap_or_default();
-        // One more may be somebody else's.
+        // Another process may have made one more.
         if now > was + 2 {
             let found = format!("{now} {what}, {was} after the first round");
             return Err(fault("no more than after the first round", found));
@@ -326,7 +326,7 @@ fn leak(bench: &Bench) -> Verdict {
 }
 
 fn counted(bench: &Bench) -> Result<BTreeMap<String, usize>> {
-    // An autoclear loop device may take a moment.
+    // An autoclear loop device may take a moment to go.
     thread::sleep(Duration::from_millis(200));
     let mut counts = BTreeMap::new();
     counts.insert("mounts".to_owned(), mounts::all()?.len());

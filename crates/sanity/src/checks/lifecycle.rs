@@ -1,4 +1,4 @@
-//! Checks of whole lives: of several releases of Kubernetes, and with calls repeated, lost and out of order.
+//! Checks of whole life cycles: of several releases of Kubernetes, and with calls repeated, lost or reordered.
 
 use crate::{
     bench::{
@@ -13,7 +13,7 @@ use crate::{
     volume::{On, Release},
 };
 
-/// What most checks of the group need, and where their rules come from.
+/// Requirements of most checks of the group, and the source of their rules.
 const NEEDS: &[Need] = &[Need::Root, Need::Volume];
 const SOURCE: &str = "attacher.go, mounter.go and detacher.go of pkg/volume/flexvolume, 1.6 to 1.37; reconstruct.go of the volume manager";
 
@@ -92,7 +92,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// Leaves a file, where one can.
+/// Writes a file unless the volume is read-only.
 fn write(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     if bench.run.config.volume.read_only {
         return Ok(());
@@ -126,8 +126,8 @@ fn release(bench: &Bench, release: Release) -> Verdict {
     bench.down(&mount_point)
 }
 
-/// Mounts for a pod that has an fsGroup, which `mount` is told under the release's own key. Not a
-/// volume that is somebody's: its files would be the group's afterwards.
+/// Mounts for a pod with an fsGroup, in the key of the release. Only for volumes that were made for the check:
+/// the driver may change the owner of all files.
 fn with_group(bench: &Bench, mount_point: &MountPoint, release: Release) -> Result<Call, Stop> {
     if mount_point.on != On::Pod || !bench.run.source.is_fresh() {
         return bench.mount(mount_point, "rw");
@@ -145,7 +145,7 @@ fn restarts(bench: &Bench) -> Verdict {
     bench.restart_always();
     let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     write(bench, &mount_point)?;
-    // It mounts what it finds in its pods, and asks again for what it had asked.
+    // A restarted kubelet finds the volume in a running pod, and repeats attach and mount.
     bench.attached(&volume, "rw")?;
     let call = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted_once(&mount_point, &call)?;
@@ -155,7 +155,7 @@ fn restarts(bench: &Bench) -> Verdict {
         readable(&bench.call(&argv)?)?;
         read(bench, &call, &mount_point)?;
     }
-    // What a mount that was not answered left is unmounted once more.
+    // One unmount must suffice; `down` repeats it, as kubelet does after a lost answer.
     let call = bench.unmount(&mount_point)?;
     bench.expect_unmounted(&mount_point, &call)?;
     bench.down(&mount_point)?;
@@ -201,7 +201,7 @@ fn reordered(bench: &Bench) -> Verdict {
     }
     let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     write(bench, &mount_point)?;
-    // The pod has it still.
+    // The pod still uses the volume.
     if bench.run.capabilities.attach {
         let node = bench.mount_point(&volume, "sanity-pod", On::Node);
         if mount_point.on == On::Pod {

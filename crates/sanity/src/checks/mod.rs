@@ -1,4 +1,4 @@
-//! The checks, one file a group.
+//! All checks, one file for each group.
 
 mod arguments;
 mod attach;
@@ -20,7 +20,7 @@ mod volume_name;
 
 use crate::check::Check;
 
-/// All of them, in the order of the list.
+/// Returns all checks, in the order of `flexvol-sanity list`.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [
         output::CHECKS,

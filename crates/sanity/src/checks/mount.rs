@@ -1,4 +1,4 @@
-//! Checks of mounting: by `mount`, or by `mountdevice` where kubelet does the rest.
+//! Checks of mounting with `mount`, or with `mountdevice` if kubelet makes the bind mounts.
 
 use crate::{
     bench::{Bench, MountPoint, files},
@@ -78,7 +78,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "mnt.fsgroup-both-keys",
         level: Level::Should,
-        // It gives the whole volume to a group.
+        // It changes the group of all files in the volume.
         needs: &[Need::Root, Need::Fresh],
         alone: false,
         what: "a driver that says fsGroup: false gives the volume to the group, under the old and the new key",
@@ -126,7 +126,7 @@ fn read_only(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
     if !bench.run.config.volume.read_only {
-        // Some format only what is mounted writable.
+        // Some drivers format only when the volume is mounted writable.
         let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
         bench.down(&mount_point)?;
     }
@@ -151,7 +151,7 @@ fn repeat(bench: &Bench) -> Verdict {
     bench.down(&mount_point)
 }
 
-/// Mounts what is mounted.
+/// Mounts again where the volume is mounted already.
 fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let before = mounts::at(&mount_point.dir)?.len();
     for _ in 0..3 {
@@ -176,7 +176,7 @@ fn other_thing(bench: &Bench) -> Verdict {
     let other = bench.dir.join("other");
     fs::create_dir(&other).context("make a directory")?;
     let call = onto_other(bench, &mount_point, &other)?;
-    // Where the driver mounted over it the volume is in use, and the node's directory cannot be tried.
+    // If the driver mounted over it, the volume is in use, and the node's directory cannot be tested.
     let node = bench
         .node_mount_point(&mount_point)
         .filter(|_| call.failed());
@@ -185,7 +185,7 @@ fn other_thing(bench: &Bench) -> Verdict {
     onto_other(bench, &node, &other).map(drop)
 }
 
-/// Mounts a volume where something else is mounted.
+/// Mounts a volume on a directory on which something else is mounted.
 fn onto_other(bench: &Bench, mount_point: &MountPoint, other: &Path) -> Result<Call, Stop> {
     system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
     mount_namespace::bind(other, &mount_point.dir)?;
@@ -238,7 +238,7 @@ fn missing_volume(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// `mount` with more members than the volume has.
+/// Calls `mount` with additional members.
 pub fn mount_with(
     bench: &Bench,
     mount_point: &MountPoint,

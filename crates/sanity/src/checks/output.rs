@@ -1,4 +1,4 @@
-//! Checks of what a driver writes, whatever it does.
+//! Checks of a driver's output in all callouts.
 
 use crate::{
     bench::{Bench, tour},
@@ -245,7 +245,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// Looks at every call of the tour.
+/// Applies a rule to every call of the tour.
 fn judge(bench: &Bench, rule: fn(&Call) -> Option<(String, String)>) -> Verdict {
     let tour = tour::of(bench)?;
     for call in &tour.calls {
@@ -261,7 +261,7 @@ fn judge(bench: &Bench, rule: fn(&Call) -> Option<(String, String)>) -> Verdict 
 
 fn consistent(bench: &Bench) -> Verdict {
     let calls = &tour::of(bench)?.calls;
-    // A call that cannot be understood says nothing about the volume.
+    // A reply that cannot be parsed says nothing about the volume.
     let whole = |call: &&Call| {
         bench
             .run

@@ -1,4 +1,4 @@
-//! Checks that a driver gives no secret away.
+//! Checks that a driver does not leak secrets.
 
 use crate::{
     bench::Bench,
@@ -44,7 +44,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// A secret that nobody else has.
+/// Returns a unique secret and its base64 encoding.
 fn secret(bench: &Bench, what: &str) -> (String, String) {
     let plain = format!("sanity-{}-{what}-secret", bench.run.tag);
     let encoded = argument::base64(plain.as_bytes());
@@ -120,7 +120,7 @@ fn secrets(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// Makes a call and looks at the arguments of all processes meanwhile.
+/// Makes a call and meanwhile looks for the secret in the arguments of all processes.
 fn watched(
     bench: &Bench,
     argv: &[String],
@@ -142,7 +142,7 @@ fn watched(
                         continue;
                     };
                     let text = String::from_utf8_lossy(&line);
-                    // The driver itself was given it, and a script's own copies have its arguments.
+                    // The driver gets the secret as an argument, and a script's subshells have the same arguments.
                     let leaks =
                         (text.contains(encoded) || text.contains(plain)) && !text.contains(&driver);
                     if leaks {
@@ -160,9 +160,9 @@ fn watched(
     })
 }
 
-/// Small files in the usual places that changed since then.
+/// Returns small files in the usual places that changed after this time.
 fn written_since(bench: &Bench, started: SystemTime) -> Vec<PathBuf> {
-    // Files have their times from a clock that is behind this one.
+    // The clock of file times lags behind this one.
     let started = started - Duration::from_secs(1);
     let beside = bench
         .run

@@ -135,7 +135,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// Ends the server by the vendor's command, or has the kernel shut the file system down.
+/// Kills the volume's server with the vendor's command, or makes the kernel shut the file system down.
 fn dead(bench: &Bench) -> Verdict {
     let shared = bench.run.config.volume.kind == Kind::Directory;
     if shared && bench.run.config.volume.kill_server.is_empty() {
@@ -158,7 +158,7 @@ fn dead(bench: &Bench) -> Verdict {
     }
     let mut call = bench.unmount(&mount_point)?;
     for _ in 0..2 {
-        // What could not be written may be told once.
+        // The first unmount may report that data could not be written.
         if !call.failed() {
             break;
         }
@@ -167,8 +167,8 @@ fn dead(bench: &Bench) -> Verdict {
     bench.expect_unmounted(&mount_point, &call)
 }
 
-/// What an XFS or ext4 does by itself when its device fails (`xfs_do_force_shutdown`,
-/// `ext4_force_shutdown`); never of a file system that anybody else has.
+/// Shuts a file system down as XFS and ext4 do when their device fails (`xfs_do_force_shutdown`,
+/// `ext4_force_shutdown`). Never does so if the file system is also mounted outside the tester's directory.
 fn shut_down(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let left = |why: &str| Err(Stop::Left(why.to_owned()));
     let mount = mounts::at(&mount_point.dir)?.pop();
@@ -187,7 +187,7 @@ fn shut_down(bench: &Bench, mount_point: &MountPoint) -> Verdict {
         "xfs_io",
         &[&words[..], &[mount_point.dir.as_os_str()]].concat(),
     )?;
-    // What was read before can be read still on an ext4.
+    // On ext4 cached data can still be read after the shutdown, so this writes.
     if files::try_write(bench, mount_point, "dead", TEXT).is_ok() {
         let why = "the file system was shut down, and can be written still";
         return Err(Stop::Error(anyhow::anyhow!(why)));
@@ -208,7 +208,7 @@ fn busy(bench: &Bench) -> Verdict {
     bench.needs_unmounting()?;
     let volume = bench.volume()?;
     let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-    // Reading is enough to be in use, where nothing can be written.
+    // On a read-only volume an open directory keeps it in use.
     let held = if bench.run.config.volume.read_only {
         File::open(&mount_point.dir).context("open the volume")?
     } else {
@@ -231,7 +231,7 @@ fn busy(bench: &Bench) -> Verdict {
     bench.down(&node)
 }
 
-/// Asks to unmount what is in use.
+/// Unmounts a volume that is in use, and checks that it stays usable.
 fn stays(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let call = bench.unmount(mount_point)?;
     if !call.failed() && !call.not_supported() {

@@ -1,4 +1,4 @@
-//! Checks of `getvolumename`: the name that a driver may give to a volume.
+//! Checks of `getvolumename`, with which a driver may name a volume.
 
 use crate::{
     bench::Bench,
@@ -32,7 +32,7 @@ pub const CHECKS: &[Check] = &[
         mend: "answer Not supported",
         source: "GetVolumeName in pkg/volume/flexvolume/plugin.go, 1.6.5 to 1.37",
         run: |bench| {
-            // Not supported of a volume that does not exist is an answer here.
+            // For a volume that does not exist, Not supported is an acceptable answer.
             if !bench.run.unknown.contains("getvolumename") {
                 bench.needs_callout("getvolumename")?;
             }

@@ -1,6 +1,6 @@
-//! What a run makes outside its own directory, written down before it is made, so that whoever comes
-//! after it (its guard, or the next run) can undo it. One JSON object a line; the file is locked as long as
-//! the run is watched over.
+//! The journal: a record of everything that a run makes outside its own directory, written before it is made, so
+//! that its guard or the next run can undo it. One JSON object a line. The guard keeps the file locked as long
+//! as it watches the run.
 
 pub mod record;
 
@@ -22,7 +22,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The records of a run that is over.
+/// The journal of a run that has ended.
 #[derive(Debug)]
 pub struct Read {
     pub header: Header,
@@ -32,12 +32,12 @@ pub struct Read {
     pub made: Made,
 }
 
-/// A file of records that is added to.
+/// A journal to which records are appended.
 #[derive(Debug)]
 pub struct Journal(Mutex<File>);
 
 impl Journal {
-    /// The journal of this run, which its guard has made.
+    /// Opens the journal of this run, which its guard has made.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -50,7 +50,7 @@ impl Journal {
     }
 
     /// # Errors
-    /// When it cannot be written: then what was to be recorded must not be made.
+    /// When it cannot be written. Then the caller must not make what the record announces.
     pub fn write(&self, record: &Record) -> Result<()> {
         let mut line = serde_json::to_vec(record).context("write a record")?;
         line.push(b'\n');
@@ -59,11 +59,11 @@ impl Journal {
     }
 }
 
-/// Where journals are: a directory of this user's that nobody else can write to, for what stands in
-/// them is run.
+/// Returns the directory of journals. It belongs to this user and only this user can write to it, because
+/// commands in journals are run.
 ///
 /// # Errors
-/// When there is none and none can be made, or it is somebody else's.
+/// When it does not exist and cannot be made, or belongs to another user.
 pub fn directory(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => std::path::absolute(path).context("find the directory of journals")?,
@@ -81,7 +81,7 @@ pub fn directory(given: Option<&Path>) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A journal that was begun, with its lock.
+/// Begins a journal, and locks it.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -89,7 +89,7 @@ pub fn begin(directory: &Path, header: &Header) -> Result<(PathBuf, Flock<File>)
     let path = directory.join(format!("{}.jsonl", header.tag));
     loop {
         let lock = create(directory, &path)?;
-        // Before it was locked, another run may have taken it for one that was given up, and removed it.
+        // Before it was locked, another run may have removed it as an abandoned journal.
         if !is_at(&lock, &path)? {
             continue;
         }
@@ -109,7 +109,7 @@ fn create(directory: &Path, path: &Path) -> Result<Flock<File>> {
     };
     let file = new()
         .or_else(|_| {
-            // A run that has just ended may have taken the empty directory with it.
+            // Another run that just ended may have removed the empty directory.
             DirBuilder::new().mode(0o700).create(directory)?;
             new()
         })
@@ -128,7 +128,7 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// The journals that nobody watches over, each with its lock: their runs are over.
+/// Returns the journals without a guard, each with its lock. Their runs have ended.
 ///
 /// # Errors
 /// When the directory cannot be listed.
@@ -144,7 +144,7 @@ pub fn abandoned(directory: &Path) -> Result<Vec<(PathBuf, Flock<File>)>> {
             .read(true)
             .custom_flags(flags.bits())
             .open(&path);
-        // It may have been removed by its own run.
+        // Its own run may have removed it.
         let Ok(file) = opened else { continue };
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             continue;
@@ -153,7 +153,7 @@ pub fn abandoned(directory: &Path) -> Result<Vec<(PathBuf, Flock<File>)>> {
             continue;
         }
         if lock.metadata().context("look at a journal")?.len() == 0 {
-            // Its run made nothing yet, and makes another journal if it goes on.
+            // Its run has made nothing yet, and begins another journal if it is still alive.
             fs::remove_file(&path).context("remove an empty journal")?;
             continue;
         }
@@ -162,10 +162,10 @@ pub fn abandoned(directory: &Path) -> Result<Vec<(PathBuf, Flock<File>)>> {
     Ok(found)
 }
 
-/// Reads a journal; its last line may be cut.
+/// Reads a journal. Its last line may be truncated.
 ///
 /// # Errors
-/// When it cannot be read, or does not begin with a run.
+/// When it cannot be read, or does not begin with a header.
 pub fn read(path: &Path) -> Result<Read> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let mut header = None;

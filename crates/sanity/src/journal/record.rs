@@ -1,4 +1,4 @@
-//! The records of a journal, and what may be there by them.
+//! The records of a journal, and the state that they add up to.
 
 use crate::{
     callout::argument::Options,
@@ -11,22 +11,22 @@ use std::{
     path::PathBuf,
 };
 
-/// What a run is, as far as one needs it to undo what it made.
+/// The properties of a run that are needed to undo what it made.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Header {
     pub executable: PathBuf,
     /// `vendor` and `driver`.
     pub name: (String, String),
-    /// Without the volume's secrets, which are nowhere written down.
+    /// Without the volume's secrets, which are never written down.
     pub config: Config,
     pub bytes: u64,
     /// The tester's own directory.
     pub scratch: PathBuf,
-    /// Part of every volume's name, so that runs do not meet.
+    /// Part of every volume's name, which keeps runs apart.
     pub tag: String,
-    /// Whether the run stays among the machine's mounts.
+    /// Whether the run shares the machine's mount namespace.
     pub shared: bool,
-    /// The loop devices that there were before, with their files: none of them is the run's.
+    /// Loop devices with their files from before the run. None of them is removed.
     #[serde(default)]
     pub loops: Vec<(PathBuf, String)>,
 }
@@ -34,7 +34,7 @@ pub struct Header {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Record {
     Run(Box<Header>),
-    /// How volumes are had, whether the driver attaches, and what it does not do.
+    /// How volumes are made, whether the driver attaches, and which callouts it does not support.
     Known {
         source: Source,
         attach: bool,
@@ -46,12 +46,12 @@ pub enum Record {
         name: String,
         bytes: u64,
     },
-    /// It was made with these options.
+    /// The volume was made with these options.
     Options {
         name: String,
         options: Options,
     },
-    /// It is about to be attached to this node.
+    /// The volume is about to be attached to this node.
     Attach {
         name: String,
         node: String,
@@ -61,7 +61,7 @@ pub enum Record {
         directory: PathBuf,
         on: On,
     },
-    /// Files are about to be written into the volume, which stays.
+    /// Files are about to be written into an existing volume.
     Wrote {
         name: String,
     },
@@ -75,19 +75,19 @@ pub enum Record {
     },
 }
 
-/// A volume of which something may be there.
+/// What may be left of a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Traces {
     pub bytes: u64,
-    /// None while it is being made.
+    /// None while the volume is being made.
     pub options: Option<Options>,
     /// The nodes that it may be attached to.
     pub nodes: BTreeSet<String>,
-    /// There may be files of the tester's in it.
+    /// The volume may contain files of the tester.
     pub written: bool,
 }
 
-/// What may be there, by the records so far.
+/// Everything that may be left of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Made {
     pub volumes: BTreeMap<String, Traces>,

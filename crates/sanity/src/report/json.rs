@@ -1,4 +1,4 @@
-//! One JSON object with everything.
+//! The report as one JSON object.
 
 use super::{Report, reason, word};
 use crate::{callout::call::Call, check::result::Ended};

@@ -1,4 +1,4 @@
-//! JUnit's XML.
+//! The report in JUnit's XML format.
 
 use super::{Report, reason};
 use crate::check::{Level, result::Ended};
@@ -34,7 +34,7 @@ impl Report {
                     let lines: String = lines.collect();
                     let (level, lines) = (one.check.level, escaped(&lines));
                     if level == Level::Warn {
-                        // Whoever reads this counts failures, and a warning is none.
+                        // CI systems count failures, and a warning must not count as one.
                         let skipped = format!("<skipped message=\"warning: {reason}\"/>");
                         format!("{skipped}<system-out>{lines}</system-out>")
                     } else {
@@ -57,7 +57,7 @@ impl Report {
     }
 }
 
-/// XML 1.0 has no control characters but these three, however they are written.
+/// Escapes text for XML 1.0, which allows no control characters but these three, not even escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

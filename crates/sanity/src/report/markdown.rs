@@ -1,4 +1,4 @@
-//! Plain language, to be pasted into somebody's issue.
+//! The report in plain language, to be pasted into an issue.
 
 use super::{Report, reason};
 use crate::check::{Level, result::Ended};
@@ -78,13 +78,13 @@ impl Report {
     }
 }
 
-/// What encloses the text, and is not in it.
+/// Returns a code fence that does not occur in the text.
 fn fence(text: &str) -> String {
     let runs = text.split(|c| c != '`').map(str::len);
     "`".repeat(runs.max().map_or(3, |longest| longest.max(2) + 1))
 }
 
-/// With a capital and a full stop.
+/// Capitalizes the text and ends it with a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_ascii_uppercase());

@@ -1,4 +1,4 @@
-//! What a run found, for people and for machines.
+//! Reports of a run, for people and for machines.
 
 mod json;
 mod junit;
@@ -18,10 +18,10 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use std::io::{self, Write as _};
 
-/// Prints, unless nobody reads any more.
+/// Prints to stdout. A closed pipe is no error.
 ///
 /// # Errors
-/// When it cannot be written, for any other reason.
+/// When it cannot be written for any other reason.
 pub fn tell(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -48,7 +48,7 @@ pub struct Report {
     pub finished: Vec<Finished>,
 }
 
-/// How many ended how.
+/// Number of checks by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Count {
     pub passed: usize,
@@ -59,7 +59,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Those that could be judged.
+    /// Checks that passed or failed.
     pub fn applicable(self) -> usize {
         self.passed + self.failed
     }
@@ -90,13 +90,13 @@ impl Report {
         count
     }
 
-    /// Percent of the must checks that could be judged; none if none could.
+    /// Percentage of passed checks among the must checks that passed or failed; none if there are none.
     pub fn score(&self) -> Option<usize> {
         let must = self.count(Some(Level::Must));
         (must.applicable() > 0).then(|| must.passed * 100 / must.applicable())
     }
 
-    /// The exit status; a warning that fails is no failure.
+    /// The exit status. Warnings do not count as failures.
     pub fn exit(&self) -> u8 {
         let heavy = [Level::Must, Level::Should].map(|level| self.count(Some(level)));
         let all = self.count(None);
@@ -119,8 +119,8 @@ impl Report {
 }
 
 impl Report {
-    /// What one needs to see a failure, each with the word for what it is: the call, its answer, and what
-    /// changed on the machine.
+    /// The evidence of a failure, each item with a label: the call, its answer, and what changed on the
+    /// machine.
     fn evidence(&self, failure: &Failure) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         if let Some(call) = &failure.call {
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// The word for how a check ended, in every format.
+/// The word for an outcome, in every format.
 pub fn word(ended: &Ended) -> &'static str {
     match ended {
         Ended::Passed => "passed",
@@ -149,7 +149,7 @@ pub fn word(ended: &Ended) -> &'static str {
     }
 }
 
-/// Why it ended so, in one line or none.
+/// Why a check ended so, in one line, if there is a reason.
 pub fn reason(ended: &Ended) -> Option<String> {
     match ended {
         Ended::Passed => None,

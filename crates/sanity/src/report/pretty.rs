@@ -1,4 +1,4 @@
-//! For people at a terminal.
+//! The report for people at a terminal.
 
 use super::{Report, reason, word};
 use crate::check::{
@@ -7,10 +7,10 @@ use crate::check::{
 };
 use std::fmt::Write as _;
 
-/// How many of the calls before the failing one are shown.
+/// How many calls before the failed one are shown.
 const BEFORE: usize = 6;
 
-/// One line as soon as a check ends.
+/// The line that is printed when a check has ended.
 pub fn progress(one: &Finished, number: usize, of: usize) -> String {
     let mut line = format!(
         "[{number:3}/{of}] {:14} {:6} {} ({:.1} s)",
@@ -29,7 +29,7 @@ pub fn progress(one: &Finished, number: usize, of: usize) -> String {
     line
 }
 
-/// What a check is about.
+/// The explanation of a check.
 pub fn explained(check: &Check) -> String {
     let needs = check.needs_in_words();
     format!(

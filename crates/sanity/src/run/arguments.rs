@@ -8,12 +8,12 @@ use crate::{
 use std::path::Path;
 
 impl Run {
-    /// The arguments of a callout for it, on this directory.
+    /// Returns the arguments of a callout for a volume that does not exist, on this directory.
     pub fn nobody(&self, callout: &str, directory: &Path) -> Vec<String> {
         self.arguments(callout, &self.nobodys(), directory, "")
     }
 
-    /// The arguments of a callout, in the order of Kubernetes 1.6 to 1.37.
+    /// Returns the arguments of a callout, in the order of Kubernetes 1.6 to 1.37.
     pub fn arguments(
         &self,
         callout: &str,
@@ -43,7 +43,7 @@ impl Run {
         std::iter::once(callout.to_owned()).chain(rest).collect()
     }
 
-    /// What `mount` gets of the volume's secret.
+    /// The members of `mount` that come from the volume's secret.
     pub fn secrets(&self) -> Options {
         let secrets = self.config.secrets.iter();
         let coded = secrets.map(|(key, value)| {
@@ -55,7 +55,7 @@ impl Run {
         coded.collect()
     }
 
-    /// The arguments of the driver's own `provision`.
+    /// Returns the arguments of the driver's own `provision`.
     pub fn provision(&self, name: &str, bytes: u64) -> Vec<String> {
         let up = |shift: u32| bytes.div_ceil(1 << shift).to_string();
         let mut members = self.config.volume.parameters.clone();

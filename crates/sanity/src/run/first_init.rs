@@ -1,5 +1,5 @@
-//! The driver's very first `init`, and what it left. It is looked at before anything else is asked: what each
-//! `init` does alike is seen by nobody afterwards.
+//! The driver's first `init`, and what it changed on the machine. It is observed before any other call, because
+//! a change that every `init` makes alike cannot be seen later.
 
 use crate::{
     callout::call::Manner,
@@ -22,14 +22,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where programs put what they need for a while.
+/// Directories for temporary files.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// What there is, each with what may change about it.
+/// Objects on the machine, each with the state that may change.
 type Things = BTreeMap<String, String>;
 
-/// Calls `init`. With root it gets mounts, temporary places and a network of its own, in which nobody else
-/// changes anything.
+/// Calls `init`. With root this happens in a mount and a network namespace with empty temporary directories,
+/// so that no other process causes changes.
 pub fn init(run: &Run) -> Result<FirstInit> {
     if !system::is_root() {
         return watched(run, Manner::default());
@@ -38,7 +38,7 @@ pub fn init(run: &Run) -> Result<FirstInit> {
         unshare(CloneFlags::CLONE_NEWNET).context("leave the network namespace")?;
         if command::has_tool("ip") {
             let words = ["link", "set", "lo", "up"].map(OsStr::new);
-            // Where it fails init finds that network down.
+            // If this fails, `init` finds the loopback interface down.
             let _ = command::tool("ip", &words);
         }
         for place in TEMPORARY {
@@ -69,7 +69,7 @@ fn watched(run: &Run, manner: Manner) -> Result<FirstInit> {
     })
 }
 
-/// Makes a place empty for this thread, but for what the driver and the tester have in it.
+/// Mounts an empty directory over a place for this thread, but keeps what the driver and tester have there.
 fn empty(place: &Path, run: &Run) -> Result<()> {
     let Ok(place) = fs::canonicalize(place) else {
         return Ok(());
@@ -108,7 +108,7 @@ fn empty(place: &Path, run: &Run) -> Result<()> {
 
 fn things(run: &Run) -> Result<Things> {
     let mut things = Things::new();
-    // An ordinary user can change neither, and others may meanwhile.
+    // An ordinary user can change neither settings nor mounts, and other processes may meanwhile.
     if system::is_root() {
         things = settings();
         for mount in mounts::all()? {
@@ -122,7 +122,7 @@ fn things(run: &Run) -> Result<Things> {
     }
     let beside = run.executable.parent().unwrap_or(Path::new("/"));
     things.extend(files(beside, |_| true));
-    // As an ordinary user one shares these with others.
+    // An ordinary user shares these directories with other users.
     let own = |about: &fs::Metadata| system::is_root() || about.uid() == geteuid().as_raw();
     for place in TEMPORARY {
         things.extend(files(Path::new(place), own));
@@ -131,14 +131,14 @@ fn things(run: &Run) -> Result<Things> {
     Ok(things)
 }
 
-/// The files of a directory, with size and time.
+/// Returns the files of a directory, with size and time.
 fn files(directory: &Path, which: impl Fn(&fs::Metadata) -> bool) -> Things {
     let mut found = Things::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else {
             continue;
         };
-        // What is in a directory is not looked at.
+        // The content of directories is not examined.
         if which(&about) {
             let state = match about.is_file() {
                 true => format!("{} {} {}", about.len(), about.mtime(), about.mtime_nsec()),
@@ -150,13 +150,13 @@ fn files(directory: &Path, which: impl Fn(&fs::Metadata) -> bool) -> Things {
     found
 }
 
-/// Interfaces, and sockets on which somebody listens: of this thread's network.
+/// Returns the interfaces and listening sockets of this thread's network namespace.
 fn network() -> Things {
     let read = |name: &str| fs::read_to_string(Path::new("/proc/thread-self/net").join(name));
     let mut found = Things::new();
     for line in read("dev").unwrap_or_default().lines().skip(2) {
         let name = line.split(':').next().unwrap_or_default().trim();
-        // As an ordinary user one can make none.
+        // An ordinary user can make none.
         if system::is_root() {
             found.insert(format!("a network interface {name}"), String::new());
         }
@@ -173,8 +173,8 @@ fn network() -> Things {
     found
 }
 
-/// Of `/proc/net/tcp` (`tcp4_seq_show` in `net/ipv4/tcp_ipv4.c`): address and port in hexadecimal, state
-/// 0A is to listen, and the eighth field is the user.
+/// Parses `/proc/net/tcp` (`tcp4_seq_show` in `net/ipv4/tcp_ipv4.c`): address and port are hexadecimal, state
+/// 0A means listening, and the eighth field is the user.
 fn listening(kind: &str, table: &str, user: &str) -> Things {
     let sockets = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
@@ -190,8 +190,8 @@ fn listening(kind: &str, table: &str, user: &str) -> Things {
     sockets.collect()
 }
 
-/// Of `/proc/net/unix` (`unix_seq_show` in `net/unix/af_unix.c`): the fourth field is flags, of which
-/// 10000 is to listen, and the last one the path, if there is any.
+/// Parses `/proc/net/unix` (`unix_seq_show` in `net/unix/af_unix.c`): the fourth field has flags, of which
+/// 10000 means listening, and the last field is the path, if any.
 fn listening_locally(table: &str) -> Things {
     let sockets = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
@@ -202,7 +202,7 @@ fn listening_locally(table: &str) -> Things {
     sockets.collect()
 }
 
-/// What drivers were seen to change, and what only people should.
+/// Returns kernel settings of the kinds that drivers were seen to change. Only an administrator should.
 fn settings() -> Things {
     let mut found = Things::new();
     for directory in ["kernel", "vm", "fs", "net/ipv4"] {
@@ -211,7 +211,7 @@ fn settings() -> Things {
         };
         for entry in entries.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            // These change by themselves.
+            // The kernel changes these itself.
             let moving = [
                 "nr",
                 "state",

@@ -1,4 +1,4 @@
-//! The driver that is tested, and what is known of it.
+//! The driver under test, and what is known about it.
 
 mod arguments;
 pub mod first_init;
@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// Everything the checks of one run share.
+/// State that all checks of a run share.
 #[derive(Debug)]
 pub struct Run {
     pub executable: PathBuf,
@@ -42,43 +42,43 @@ pub struct Run {
     pub deadline: Duration,
     /// The tester's own directory.
     pub scratch: PathBuf,
-    /// Part of every volume's name, so that runs do not meet.
+    /// Part of every volume's name, which keeps runs apart.
     pub tag: String,
-    /// The loop devices of others, with their files.
+    /// Loop devices from before the run, with their files.
     pub loops: Vec<(PathBuf, String)>,
-    /// Where what is made is written down; none where it is only undone.
+    /// The journal. None for a run that only undoes an earlier one.
     pub journal: Option<Journal>,
-    /// How its first `init` went; none where nothing is checked.
+    /// The driver's first `init`. None if no checks are run.
     pub first: Option<FirstInit>,
-    /// What the driver said of itself.
+    /// The capabilities that the driver reported.
     pub capabilities: Capabilities,
-    /// What it does not do at all.
+    /// Callouts that the driver does not support.
     pub unsupported: BTreeSet<String>,
-    /// What it called Not supported of a volume that does not exist, where there was none to ask with.
+    /// Callouts that answered Not supported for a volume that does not exist, if no existing volume could be asked for.
     pub unknown: BTreeSet<String>,
-    /// The keys that options of its volumes have.
+    /// The keys in the options of its volumes.
     pub option_keys: BTreeSet<String>,
-    /// Options as its volumes have them, of a volume that does not exist.
+    /// Plausible options of a volume that does not exist.
     pub gone: Options,
     pub masks: Vec<String>,
     pub count: AtomicUsize,
-    /// The tester's files could not be removed from a volume that stays.
+    /// Set if the tester's files could not be removed from an existing volume.
     pub keeps_files: AtomicBool,
     pub tour: OnceLock<Tour>,
 }
 
-/// The very first `init`, and what was another afterwards.
+/// The driver's first `init`, and what it changed.
 #[derive(Debug)]
 pub struct FirstInit {
     pub call: Call,
     pub changes: Vec<String>,
 }
 
-/// Every callout once or more, as all checks of the output look at them.
+/// A tour of all callouts, for the checks of output.
 #[derive(Debug)]
 pub struct Tour {
     pub calls: Vec<Call>,
-    /// Which callouts it did not come to, and why.
+    /// Why the tour ended early, if it did.
     pub cut: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Run {
         let masks = config
             .secrets
             .values()
-            // Also as it stands in quotes of ours and of the driver's.
+            // Also the escaped forms, as Rust's and JSON's quoting produce them.
             .flat_map(|value| {
                 let quoted = format!("{value:?}");
                 let json = serde_json::Value::from(value.as_str()).to_string();
@@ -104,7 +104,7 @@ impl Run {
                 ]
             });
         let mut masks: Vec<_> = masks.filter(|mask| !mask.is_empty()).collect();
-        // The longest first: one may be part of another.
+        // Longest first, because a secret may contain another one.
         masks.sort_by_key(|mask| std::cmp::Reverse(mask.len()));
         Run {
             executable: header.executable.clone(),
@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    /// A run that is over, to undo what it made.
+    /// Recreates an earlier run, to undo what it made.
     pub fn again(read: &Read, secrets: Options) -> Self {
         let mut run = Run::new(&read.header, secrets, None);
         run.source = read.source.clone();
@@ -139,14 +139,14 @@ impl Run {
         run
     }
 
-    /// Writes down what is about to be made.
+    /// Writes a record to the journal.
     pub fn record(&self, record: &Record) -> Result<()> {
         self.journal
             .as_ref()
             .map_or(Ok(()), |journal| journal.write(record))
     }
 
-    /// A volume that does not exist, with options as those have that do.
+    /// Returns a volume that does not exist, with plausible options.
     pub fn nobodys(&self) -> Volume {
         Volume {
             name: format!("sanity-{}-nobody", self.tag),
@@ -167,7 +167,7 @@ impl Run {
         }
     }
 
-    /// A volume that was made with these options.
+    /// Returns the volume that was made with these options.
     pub fn provisioned(&self, name: &str, options: Options) -> Result<Volume> {
         let template = self.config.volume.content.as_deref();
         let content = template
@@ -181,30 +181,30 @@ impl Run {
         })
     }
 
-    /// This node, as `attach` gets it.
+    /// The name of this node, for `attach`.
     pub fn node(&self) -> &str {
         self.config.node.as_deref().unwrap_or("sanity-node")
     }
 
-    /// Another node: one that does not exist unless the configuration names one that does.
+    /// The name of another node, which exists only if the configuration names one.
     pub fn other_node(&self) -> &str {
         let other = self.config.other_node.as_deref();
         other.unwrap_or("sanity-other-node")
     }
 
-    /// Whether Kubernetes would call it of this driver.
+    /// Whether Kubernetes would make this callout for the driver.
     pub fn is_called(&self, callout: &str) -> bool {
         self.capabilities.attach || !FOR_ATTACHING.contains(&callout)
     }
 
-    /// Whether Kubernetes would call it, and it is not known to be Not supported.
+    /// Whether Kubernetes would make this callout, and the driver is not known to answer Not supported.
     pub fn supports(&self, callout: &str) -> bool {
         self.is_called(callout)
             && !self.unsupported.contains(callout)
             && !self.unknown.contains(callout)
     }
 
-    /// Neither `mountdevice` nor `mount`: kubelet formats and mounts the device itself.
+    /// Whether kubelet formats and mounts the device itself, because the driver has neither `mountdevice` nor `mount`.
     pub fn mounts_nothing(&self) -> bool {
         !self.supports("mount") && !self.supports("mountdevice")
     }

@@ -1,4 +1,4 @@
-//! How what a run made outside of its own directory is undone: by the driver, or the vendor's command.
+//! Undoes what a run made outside its own directory, with the driver or the vendor's command.
 
 use super::Run;
 use crate::{
@@ -17,7 +17,7 @@ impl Run {
     /// Undoes what was made outside of the tester's directory.
     pub fn undo(&self, made: &Made) -> Result<()> {
         let mut first = Ok(());
-        // Of a volume, the pod's directory before the node's.
+        // The pod's mount of a volume goes before the node's.
         for (directory, on) in made.mounts.iter().rev() {
             first = first.and(self.unmount(directory, *on));
         }
@@ -27,7 +27,7 @@ impl Run {
         first
     }
 
-    /// Has the driver unmount what it has mounted still.
+    /// Makes the driver unmount a directory if it is still mounted.
     fn unmount(&self, directory: &Path, on: On) -> Result<()> {
         if self.journal.is_some() && mounts::at(directory)?.is_empty() {
             return Ok(());
@@ -37,12 +37,12 @@ impl Run {
             On::Node => "unmountdevice",
         };
         let directory = directory.to_string_lossy().into_owned();
-        // What it leaves is taken off by the tester.
+        // The caller removes a mount that the driver leaves.
         self.call(&[callout.to_owned(), directory], &Manner::default())
             .map(drop)
     }
 
-    /// Detaches a volume wherever it may be, and removes it if it was made.
+    /// Detaches a volume from all nodes in its record, and removes it if the run made it.
     pub fn remove(&self, name: &str, traces: &Traces) -> Result<()> {
         if self.capabilities.attach {
             for node in &traces.nodes {
@@ -79,12 +79,12 @@ impl Run {
         }
     }
 
-    /// Removes the loop devices that the driver left on a volume of the tester's, which are returned.
+    /// Removes the loop devices that the driver left on a volume of the tester's, and returns them.
     pub fn release(&self, traces: &Traces) -> Result<Vec<String>> {
         let Some(options) = traces.options.as_ref().filter(|_| self.source.is_fresh()) else {
             return Ok(Vec::new());
         };
-        // What every volume is given, such as a pool, is not the tester's.
+        // A value that all volumes share, such as a pool, does not belong to the tester.
         let config = &self.config;
         let shared = || {
             config
@@ -94,11 +94,11 @@ impl Run {
         };
         let mut named: BTreeSet<_> = options.values().map(Path::new).collect();
         named.retain(|value| shared().all(|given| Path::new(given) != *value));
-        // Nor is what was there before any volume of the run: then the driver names somebody's file.
+        // Neither does a loop device from before the run, whose file the driver may name.
         cleanup::release(|one| named.contains(Path::new(&one.1)) && !self.loops.contains(one))
     }
 
-    /// The options of a volume whose making was cut: making it again tells them.
+    /// Returns the options of a volume. If `provision` was interrupted, repeats it to get them.
     fn options_of(&self, name: &str, traces: &Traces) -> Result<Option<Options>> {
         if traces.options.is_some() {
             return Ok(traces.options.clone());

@@ -1,11 +1,11 @@
-//! Whether the machine lacks what every driver needs: then what failed is not the driver's fault.
+//! Detects when the machine lacks what every driver needs, so that failures are not blamed on the driver.
 
 use crate::run::Run;
 use std::{fs, path::Path};
 
 const MIB: u64 = 1 << 20;
 
-/// What the machine lacks at this moment, in words; none if it is well.
+/// Returns what the machine lacks at this moment, in words; none if nothing.
 pub fn trouble(run: &Run) -> Option<String> {
     for place in [run.scratch.as_path(), Path::new("/tmp"), Path::new("/run")] {
         if let Ok(found) = nix::sys::statvfs::statvfs(place)

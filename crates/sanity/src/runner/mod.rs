@@ -1,4 +1,4 @@
-//! Runs checks side by side, and those that want the machine for themselves one by one.
+//! Runs checks in parallel, and checks that need the machine for themselves one by one.
 
 mod environment;
 
@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs the checks and returns how they ended, in the order of the checks.
+/// Runs the checks and returns their results, in the order of the checks.
 pub fn run(
     run: &Run,
     checks: &[&'static Check],
@@ -38,7 +38,7 @@ pub fn run(
             let mut finished = lock(&finished);
             if progress {
                 let line = report::progress(&one, finished.len() + 1, checks.len());
-                // The report is tried too, and says what is wrong.
+                // If stdout fails, the report at the end fails too and returns the error.
                 let _ = report::tell(&format!("{line}\n"));
             }
             finished.push(one);
@@ -125,7 +125,7 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
     finished.shown(&run.masks)
 }
 
-/// What the check needs and was not given.
+/// Returns the first requirement of the check that is not met.
 fn missing(run: &Run, needs: &[Need]) -> Option<String> {
     needs.iter().find_map(|need| match need {
         Need::Root if !system::is_root() => Some("root".to_owned()),

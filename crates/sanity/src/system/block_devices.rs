@@ -1,4 +1,4 @@
-//! Block devices and the files below loop devices, as sysfs has them.
+//! Block devices and the backing files of loop devices, from sysfs.
 
 use anyhow::{Context, Result};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The loop devices that have something below them: device node and file, as the kernel names it.
+/// Returns the loop devices in use: device node, and backing file as the kernel names it.
 pub fn loops() -> Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block").context("list /sys/block")? {
@@ -21,19 +21,19 @@ pub fn loops() -> Result<Vec<(PathBuf, String)>> {
     Ok(found)
 }
 
-/// The file below a loop device, which `major:minor` is.
+/// Returns the backing file of the loop device with this `major:minor`.
 pub fn backing(number: &str) -> Option<String> {
     let path = format!("/sys/dev/block/{number}/loop/backing_file");
     text(Path::new(&path)).map(|file| file.trim_end().to_owned())
 }
 
-/// What others on this machine chose the words of, which need not be text.
+/// Reads a sysfs file. It may contain a name chosen by a user, which need not be valid UTF-8.
 fn text(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The same of a device by its path, if it is one.
+/// Returns the backing file of a device by its path, if it is a loop device.
 pub fn file_below(device: &Path) -> Option<String> {
     backing(&number(&fs::metadata(device).ok()?))
 }
@@ -45,7 +45,7 @@ pub fn number(about: &fs::Metadata) -> String {
     format!("{major}:{minor}")
 }
 
-/// The size of a block device, as the kernel has it: 512-byte sectors in sysfs.
+/// Returns the size of a block device in bytes. Sysfs has it in 512-byte sectors.
 pub fn size(number: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/sys/dev/block/{number}/size")).ok()?;
     text.trim().parse::<u64>().ok().map(|sectors| sectors * 512)

@@ -1,4 +1,4 @@
-//! How what a broken driver left is removed, and nothing else.
+//! Removes what a broken driver left, and nothing else.
 
 use super::{
     block_devices::{backing, loops, number},
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Takes one mount off a directory, at once where it can be, else as soon as nobody uses it.
+/// Removes one mount from a directory: at once if possible, otherwise lazily, when nobody uses it any more.
 pub fn unmount(point: &Path) -> Result<()> {
     for _ in 0..20 {
         match umount2(point, MntFlags::UMOUNT_NOFOLLOW) {
@@ -33,12 +33,12 @@ pub fn unmount(point: &Path) -> Result<()> {
         .with_context(|| format!("unmount {}", point.display()))
 }
 
-/// How long a loop device that goes by itself may take for it.
+/// How long a loop device with autoclear may take to go.
 const GOING: Duration = Duration::from_millis(500);
 
-/// Removes what is left in a directory of the tester's own: mounts, and loop devices on its files.
+/// Removes the remains in a directory of the tester's own: mounts, and loop devices on its files.
 ///
-/// Returns what a driver should have removed.
+/// Returns the things that a driver should have removed.
 pub fn clear(directory: &Path) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let mut mounted = mounts::below(directory)?;
@@ -55,8 +55,8 @@ pub fn clear(directory: &Path) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Removes these loop devices on files of the tester's, which have had a moment to go by themselves;
-/// returns which these were.
+/// Removes loop devices on files of the tester, after giving them a moment to go by themselves. Returns the
+/// removed ones.
 pub fn release(which: impl Fn(&(PathBuf, String)) -> bool) -> Result<Vec<String>> {
     let theirs = || -> Result<Vec<_>> {
         let mut all = loops()?;
@@ -83,8 +83,8 @@ fn within(path: &Path, directory: &Path) -> String {
         .to_string()
 }
 
-/// Removes the loop devices on images of a run whose mounts are gone, and with them all but the last part
-/// of the images' paths.
+/// Removes the loop devices on images of a run whose mount namespace is gone. The kernel then shows only the
+/// last part of the images' paths.
 pub fn clear_loops_of(tag: &str) -> Result<()> {
     let start = format!("sanity-{tag}-");
     for (device, file) in loops()? {
@@ -98,8 +98,8 @@ pub fn clear_loops_of(tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes a directory of the tester's own and all that is in it, but nothing that is, or comes to be,
-/// mounted there: that is somebody's volume.
+/// Removes a directory of the tester's own with its content. Never descends into a mount, even one that appears
+/// meanwhile, because it may be a user's volume.
 pub fn remove(directory: &Path) -> Result<()> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let top = open(directory, flags, Mode::empty())
@@ -125,15 +125,15 @@ fn empty(directory: &OwnedFd, mount: &str) -> Result<()> {
     Ok(())
 }
 
-/// The id of the mount that an open file is on.
+/// Returns the id of the mount to which an open file belongs.
 fn mount_of(file: &OwnedFd) -> Result<String> {
     let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
     let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     Ok(id.context("the kernel tells no mount")?.trim().to_owned())
 }
 
-/// Lets a loop device go, if it still shows that file: by now its number may be another's. While it is
-/// open here it cannot become that.
+/// Detaches a loop device if it still shows that file. The kernel may have reused its number, but cannot do so
+/// while it is open here.
 fn detach(device: &Path, file: &str) -> Result<()> {
     let Ok(held) = File::open(device) else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Programs that are run, signalled and ended: the driver, and the vendor's and the system's commands.
-//! None is waited for longer than its deadline, and no process group is signalled whose leader was reaped:
-//! its number may be somebody else's by then.
+//! Runs, signals and ends programs: the driver, and commands of the vendor and the system. No wait exceeds its
+//! deadline. No process group is signalled after its leader was reaped, because the kernel may reuse the
+//! number.
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::{
@@ -22,25 +22,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What programs find on a node under systemd.
+/// The search path of services on a node with systemd.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long output may stay open after the driver's end before that is worth a word.
+/// How long output may stay open after the driver's end before it is reported.
 pub const LINGER: Duration = Duration::from_millis(500);
 
-/// The variable by which the process that does the run is told: its guard's number and its journal.
+/// The environment variable of a worker: its guard's pid and the path of its journal.
 pub const WORKER: &str = "FLEXVOL_SANITY_WORKER";
 
-/// How long a vendor's command or one of the system's may take.
+/// Timeout of a command of the vendor or the system.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long what was killed may take to end: one that the kernel holds is left behind.
+/// How long a killed process may take to end. One that blocks in the kernel is left behind.
 const LAST: Duration = Duration::from_secs(10);
 
 /// Runs one of the vendor's commands and returns what it printed.
 ///
 /// # Errors
-/// With its words when it fails or takes longer than five minutes.
+/// With its output when it fails or takes longer than five minutes.
 pub fn hook(command: &[String], variables: &[(&str, &str)]) -> Result<String> {
     let (program, arguments) = command.split_first().context("an empty command")?;
     let mut line = Command::new(program);
@@ -53,14 +53,14 @@ pub fn hook(command: &[String], variables: &[(&str, &str)]) -> Result<String> {
 /// Runs a program of the system and returns what it printed.
 ///
 /// # Errors
-/// With its words when it fails or takes longer than five minutes.
+/// With its output when it fails or takes longer than five minutes.
 pub fn tool(name: &str, arguments: &[&OsStr]) -> Result<String> {
     let mut command = Command::new(name);
     command.args(arguments).env("PATH", PATH).env("LC_ALL", "C");
     printed(&mut command, &format!("{name} {arguments:?}"))
 }
 
-/// The exit code of a program of the system, and what it printed; no code if it had to be ended.
+/// Runs a program of the system and returns exit code and output. No code if it had to be killed.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -82,24 +82,24 @@ fn printed(command: &mut Command, name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// Whom a signal reaches.
+/// The receivers of a signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignalTo {
     Process,
     Group,
 }
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// Nothing if it had to be killed.
+    /// None if it had to be killed.
     pub status: Option<ExitStatus>,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub took: Duration,
-    /// How long output stayed open after its end.
+    /// How long its output stayed open after its end.
     pub lingered: Duration,
-    /// The output was open still at the deadline.
+    /// The output was still open at the deadline.
     pub open: bool,
 }
 
@@ -125,7 +125,7 @@ pub fn supervise(
     let lingered = ended.elapsed();
     if open || !in_time {
         kill_group(&child);
-        // Who left the group keeps its end; nothing is read from it any more.
+        // A process that left the group keeps its pipe open; nothing more is read from it.
         let soon = Instant::now() + LINGER;
         stdout.closed_by(soon);
         stderr.closed_by(soon);
@@ -141,14 +141,14 @@ pub fn supervise(
     })
 }
 
-/// Whether a program is on this machine.
+/// Whether a program is installed.
 pub fn has_tool(name: &str) -> bool {
     PATH.split(':')
         .any(|directory| Path::new(directory).join(name).is_file())
 }
 
-/// A file that was just written may still be open in a child that another thread started and that
-/// has not become its program yet.
+/// Starts a program. Retries on ETXTBSY: a file that was just written may still be open in a child of another
+/// thread between fork and exec.
 pub fn start(command: &mut Command) -> std::io::Result<Child> {
     let mut left = 100;
     loop {
@@ -163,17 +163,17 @@ pub fn start(command: &mut Command) -> std::io::Result<Child> {
 }
 
 pub fn number(child: &Child) -> Pid {
-    // The kernel's own limit is far below.
+    // The kernel's limit of pids is far below.
     Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
 }
 
-/// Of a child that is not reaped yet.
+/// Kills the process group of a child, which must not have been reaped yet.
 pub fn kill_group(child: &Child) {
     // It may have ended by itself.
     let _ = killpg(number(child), Signal::SIGKILL);
 }
 
-/// Whether the child has ended; it is not reaped by that.
+/// Whether the child has ended. Does not reap it.
 pub fn has_ended(child: &Child) -> nix::Result<bool> {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
@@ -197,7 +197,7 @@ pub fn reaped(child: &mut Child) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// Waits for the child's end and signals it on the way; false when `end` came first.
+/// Waits for the child's end and signals it meanwhile. Returns false if `end` came first.
 fn ends(
     child: &Child,
     started: Instant,
@@ -228,7 +228,7 @@ fn ends(
     }
 }
 
-/// What comes out of one descriptor, read by a thread of its own.
+/// The output of one descriptor, read by a thread of its own.
 struct Stream {
     bytes: Arc<Mutex<Vec<u8>>>,
     closed: mpsc::Receiver<()>,
@@ -243,12 +243,12 @@ impl Stream {
             let mut block = [0; 8192];
             while let Ok(read @ 1..) = from.read(&mut block) {
                 let mut bytes = into.lock().unwrap_or_else(PoisonError::into_inner);
-                // A driver that never stops writing is cut off at the deadline.
+                // The output of a driver that never stops writing is truncated.
                 if bytes.len() < 1 << 24 {
                     bytes.extend(&block[..read]);
                 }
             }
-            // Nobody may be waiting any more.
+            // The receiver may be gone.
             let _ = close.send(());
         });
         Stream { bytes, closed }

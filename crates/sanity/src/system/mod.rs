@@ -1,4 +1,4 @@
-//! The machine below a driver: what the kernel says of it, programs that are run, and what is left.
+//! The machine below a driver: the kernel's state, child processes, and cleanup.
 
 pub mod block_devices;
 pub mod cleanup;
@@ -14,7 +14,7 @@ pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Makes a directory with those above it, as kubelet does for a volume.
+/// Makes a directory and its parents, as kubelet does for a volume.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path)
 }

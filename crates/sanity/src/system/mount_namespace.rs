@@ -1,4 +1,4 @@
-//! Mounts that nobody else sees.
+//! Mount namespaces.
 
 use anyhow::{Context, Result};
 use nix::{
@@ -7,14 +7,14 @@ use nix::{
 };
 use std::{panic::resume_unwind, path::Path, thread};
 
-/// Gives the thread mounts of its own, so that what is left among them goes with it.
+/// Gives the thread a private mount namespace. Its mounts go with it.
 pub fn leave_others() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("leave the mount namespace")?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("make the mounts private")
 }
 
-/// Does the work in a thread with mounts of its own.
+/// Runs the work in a thread with a mount namespace of its own.
 pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let apart = scope.spawn(|| leave_others().map(|()| work()));
@@ -22,13 +22,13 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// A file system in memory, which goes with the namespace.
+/// Mounts a tmpfs, which goes with the namespace.
 pub fn mount_memory(at: &Path, flags: MsFlags) -> Result<()> {
     mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))
         .with_context(|| format!("mount a tmpfs on {}", at.display()))
 }
 
-/// Mounts a directory at another place too.
+/// Bind-mounts a directory.
 pub fn bind(from: &Path, to: &Path) -> Result<()> {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .with_context(|| format!("bind {} to {}", from.display(), to.display()))

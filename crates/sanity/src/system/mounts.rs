@@ -1,4 +1,4 @@
-//! The mount table, as `/proc` has it.
+//! The mount table, from `/proc`.
 
 use anyhow::{Context, Result};
 use std::{
@@ -13,18 +13,18 @@ use std::{
 pub struct Mount {
     /// `major:minor`.
     pub device: String,
-    /// What of the file system is mounted.
+    /// The part of the file system that is mounted.
     pub root: PathBuf,
     pub point: PathBuf,
-    /// Options of this mount.
+    /// Options of this mount, without those of the superblock.
     pub options: String,
     pub filesystem: String,
     pub source: String,
 }
 
-/// All mounts that this process sees, in the order in which they were made.
+/// All mounts that this thread sees, in the order in which they were made.
 pub fn all() -> Result<Vec<Mount>> {
-    // Of this thread: a check may have mounts of its own.
+    // Not `self`: a check's thread may have a mount namespace of its own.
     read("/proc/thread-self/mountinfo").context("read the mount table")
 }
 
@@ -39,7 +39,7 @@ fn read(path: &str) -> io::Result<Vec<Mount>> {
     Ok(lines.filter_map(parse).collect())
 }
 
-/// Fields as `proc_pid_mountinfo(5)` has them: six, optional ones, a dash, three.
+/// Parses the fields as `proc_pid_mountinfo(5)` has them: six, optional ones, a dash, three.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
@@ -62,7 +62,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel writes space, tab, newline and backslash in octal.
+/// Decodes the octal escapes of the kernel for space, tab, newline and backslash.
 fn decoded(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -82,22 +82,22 @@ fn decoded(field: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// What is mounted on exactly this directory, the topmost last.
+/// Mounts on exactly this directory, the topmost last.
 pub fn at(point: &Path) -> Result<Vec<Mount>> {
     let mut found = all()?;
     found.retain(|mount| mount.point == point);
     Ok(found)
 }
 
-/// What is mounted on or below this directory.
+/// Mounts on or below this directory.
 pub fn below(directory: &Path) -> Result<Vec<Mount>> {
     let mut found = all()?;
     found.retain(|mount| mount.point.starts_with(directory));
     Ok(found)
 }
 
-/// Whether all mounts of that file system, also those that the machine's first process sees, are in the
-/// tester's directory.
+/// Whether all mounts of that file system are in the tester's directory, including those that process 1
+/// sees.
 pub fn is_alone(mount: &Mount, directory: &Path) -> Result<bool> {
     let machine = of_process(1).context("read the machine's mount table")?;
     Ok(is_alone_in(

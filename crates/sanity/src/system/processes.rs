@@ -1,10 +1,10 @@
-//! The processes of the machine, as `/proc` has them.
+//! The processes of the machine, from `/proc`.
 
 use super::mounts;
 use anyhow::{Context, Result};
 use std::{fs, path::Path};
 
-/// A process, as far as one needs it to know whose it is.
+/// A process, with the attributes that tell who started it.
 #[derive(Debug)]
 pub struct Process {
     pub id: i32,
@@ -12,15 +12,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether this directory is a mount to it.
+    /// Whether this directory is a mount point in the process's mount namespace.
     pub fn sees_mount_at(&self, point: &Path) -> bool {
-        // It may just have gone.
+        // It may have ended meanwhile.
         let seen = mounts::of_process(self.id).unwrap_or_default();
         seen.iter().any(|mount| mount.point == point)
     }
 }
 
-/// The numbers of the processes that are such.
+/// Returns the pids of the matching processes.
 pub fn find(which: impl Fn(&Process) -> bool) -> Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("list the processes")? {
@@ -28,7 +28,7 @@ pub fn find(which: impl Fn(&Process) -> bool) -> Result<Vec<i32>> {
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // It may just have gone. The name of the program is in parentheses, and may have some too.
+        // It may have ended meanwhile. The program's name is in parentheses, and may contain some.
         let stat = fs::read(format!("/proc/{id}/stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! The bytes of a volume below the driver: where they are, and whether there are any.
+//! The bytes of a volume below the driver: where they are, and whether they are blank.
 
 use super::Source;
 use crate::callout::argument::Options;
@@ -15,11 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Fills `{KEY}`, `{KEY:sha256:DIGITS}` and `{name}` of the path of a volume's content.
+/// Fills in `{KEY}`, `{KEY:sha256:DIGITS}` and `{name}` in the path of a volume's content.
 ///
 /// # Errors
-/// When a value would lead elsewhere than where the template says: it may be the driver's own. Only a
-/// vendor's command may tell the whole path.
+/// When a value would lead outside the template's directory, because it may come from the driver. Only a
+/// vendor's command may return a whole path.
 pub fn locate(template: &str, name: &str, options: &Options, source: &Source) -> Result<PathBuf> {
     let mut path = template.replace("{name}", name);
     for (key, value) in options {
@@ -43,7 +43,7 @@ pub fn locate(template: &str, name: &str, options: &Options, source: &Source) ->
     Ok(path.into())
 }
 
-/// Fills `{KEY:sha256:DIGITS}`: drivers may call their files by what tells nobody the option.
+/// Fills in `{KEY:sha256:DIGITS}`. A driver may name files by a hash to hide the option's value.
 fn hashed(path: &str, key: &str, value: &str) -> Result<String> {
     let place = format!("{{{key}:sha256:");
     let Some((before, after)) = path.split_once(&place) else {
@@ -62,7 +62,7 @@ fn hashed(path: &str, key: &str, value: &str) -> Result<String> {
     Ok(format!("{before}{digest}{rest}"))
 }
 
-/// To be written: a device that nobody has, or a file.
+/// Opens the content for writing: a file, or a device that is not in use.
 pub fn open(content: &Path) -> Result<File> {
     let kind = std::fs::metadata(content)
         .with_context(|| format!("look at {}", content.display()))?
@@ -72,7 +72,7 @@ pub fn open(content: &Path) -> Result<File> {
         "{} is neither a file nor a device",
         content.display()
     );
-    // Of a device: fails if it is mounted or claimed anywhere.
+    // On a device O_EXCL fails if it is mounted or claimed by the kernel.
     let alone = if kind.is_block_device() {
         OFlag::O_EXCL
     } else {
@@ -90,8 +90,8 @@ pub fn open_to_read(content: &Path) -> Result<File> {
     File::open(content).with_context(|| format!("open {}", content.display()))
 }
 
-/// Whether nobody has written anything there: wherever a file can have data, and at both ends of a
-/// device, whose middle may have what was deleted long ago.
+/// Whether the content is blank: all data of a file must be zero, and of a device both ends. The middle of a
+/// device may still have data that was deleted long ago.
 pub fn is_blank(content: &Path) -> Result<bool> {
     const END: u64 = 1 << 20;
     let mut file = open_to_read(content)?;

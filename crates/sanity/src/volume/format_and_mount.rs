@@ -1,4 +1,4 @@
-//! What kubelet does by itself for a driver that has no `mountdevice`: `FormatAndMount` of
+//! Formats and mounts as kubelet does for a driver without `mountdevice`: `FormatAndMount` of
 //! `k8s.io/mount-utils`, `mount_linux.go`, called from `attacher-defaults.go`.
 
 use crate::{
@@ -14,8 +14,8 @@ use std::{
     path::Path,
 };
 
-/// Formats the device of a volume if `blkid` proves it blank, and mounts it; for no device it does nothing,
-/// and says nothing.
+/// Formats the device of a volume if `blkid` reports it as blank, and mounts it. Without a device it does
+/// nothing and succeeds, as kubelet does.
 pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str) -> Result<()> {
     if device.is_empty() {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
     let words = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device].map(OsStr::new);
     let (code, found) = command::code("blkid", &words)?;
     match code {
-        // Blank, and nothing else.
+        // Exit code 2 of `blkid`: the device is blank.
         Some(2) if mode == "ro" => bail!("{device} has no file system, and is wanted read-only"),
         Some(2) => {
             expect_blank(Path::new(device), volume.content.as_deref())?;
@@ -54,9 +54,9 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
     Ok(())
 }
 
-/// Kubelet takes `blkid`'s word. The tester formats nobody's data, whatever a driver names: only a
-/// device that nobody has and that has nothing on it. Of the volume's own content it is enough that
-/// nothing stands at its ends: what is between may have been deleted long ago.
+/// Checks that a device is not in use and blank before it is formatted. kubelet trusts `blkid`; the tester must
+/// not format a user's data, whatever device a driver names. For the volume's own content only the ends have
+/// to be blank: the middle may still have data that was deleted long ago.
 fn expect_blank(device: &Path, content: Option<&Path>) -> Result<()> {
     let opened = content::open(device)?;
     let kind = opened.metadata().context("look at the device")?.file_type();
@@ -78,7 +78,7 @@ fn expect_blank(device: &Path, content: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the device is the content, or a loop device of it.
+/// Whether the device is the content, or a loop device on it.
 fn shows(device: &Path, content: &Path) -> Result<bool> {
     let (Ok(device), Ok(content)) = (fs::canonicalize(device), fs::canonicalize(content)) else {
         return Ok(false);
@@ -87,7 +87,7 @@ fn shows(device: &Path, content: &Path) -> Result<bool> {
     Ok(device == content || block_devices::loops()?.iter().any(below))
 }
 
-/// Whether there is nothing but zeros.
+/// Whether there are only zeros.
 fn is_zero(mut file: impl Read) -> io::Result<bool> {
     let mut block = vec![0; 1 << 20];
     loop {

@@ -1,4 +1,4 @@
-//! Images that volumes are made of, and their loop devices.
+//! Images for volumes, and their loop devices.
 
 use crate::{
     callout::argument::Options,
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A sparse image, and options that name it or its loop device.
+/// Makes a sparse image, and options that name it or its loop device.
 pub fn make(directory: &Path, name: &str, bytes: u64, template: &Options) -> Result<Imaged> {
     system::make_directory(directory).context("make a directory for images")?;
     let image = directory.join(format!("{name}.img"));
@@ -29,23 +29,23 @@ pub fn make(directory: &Path, name: &str, bytes: u64, template: &Options) -> Res
     let options = template.iter().map(|(key, text)| (key.clone(), fill(text)));
     Ok(Imaged {
         options: options.collect(),
-        // The device caches what was read from it.
+        // Through the device rather than the file, because the device caches what was read.
         content: path.clone().unwrap_or_else(|| image.clone()),
         device: held,
     })
 }
 
-/// What [`make`] made.
+/// The result of [`make`].
 #[derive(Debug)]
 pub struct Imaged {
     pub options: Options,
-    /// The device, or the image if there is none.
+    /// The loop device, or the image if there is none.
     pub content: PathBuf,
     pub device: Option<File>,
 }
 
-/// A loop device that goes as soon as the returned descriptor and everybody else's are closed, so
-/// that a killed run leaves none.
+/// Makes a loop device that goes when the last descriptor of it is closed, so that a killed run leaves
+/// none.
 fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
     let arguments = ["--find".as_ref(), "--show".as_ref(), image.as_os_str()];
     let device = PathBuf::from(command::tool("losetup", &arguments)?.trim_end());
@@ -55,7 +55,7 @@ fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
         found.file_type().is_block_device(),
         "losetup named no device"
     );
-    // While somebody has it open the kernel only marks it to be cleared.
+    // While it is open, the kernel only sets autoclear.
     let words = ["--detach".as_ref(), device.as_os_str()];
     command::tool("losetup", &words)?;
     Ok((device, held))

@@ -1,5 +1,5 @@
-//! Volumes as Kubernetes knows them, and where they come from: one that exists, commands of the vendor,
-//! images of the tester, or the driver's own `provision`.
+//! Volumes as Kubernetes knows them, and their sources: an existing volume, commands of the vendor, images of
+//! the tester, or the driver's own `provision`.
 
 pub mod content;
 pub mod format_and_mount;
@@ -13,23 +13,23 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fs::File, path::PathBuf, sync::Arc};
 
-/// How volumes are had.
+/// Where volumes come from.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Source {
-    /// There is this one.
+    /// The existing volume of the configuration.
     Existing,
     /// The vendor's commands make and remove them.
     Hooks,
-    /// The tester makes images, and options that have `{image}` or `{device}` name them.
+    /// The tester makes images, and replaces `{image}` or `{device}` in options by their paths.
     Images,
-    /// The driver has `provision` and `delete`.
+    /// The driver's own `provision` and `delete`.
     Callouts,
-    /// Nothing was given.
+    /// The configuration names no source.
     None,
 }
 
 impl Source {
-    /// What the configuration says; [`Source::None`] if only the driver can tell.
+    /// Returns the source in the configuration, or [`Source::None`] if only the driver can tell.
     pub fn of(options: &Options, hooks: &Hooks) -> Self {
         let template = |text: &String| text.contains("{image}") || text.contains("{device}");
         if !hooks.create.is_empty() {
@@ -43,25 +43,25 @@ impl Source {
         }
     }
 
-    /// Whether every check can have volumes of its own.
+    /// Whether every check can make volumes of its own.
     pub fn is_fresh(&self) -> bool {
         matches!(self, Source::Hooks | Source::Images | Source::Callouts)
     }
 }
 
-/// Whose directory something is mounted on.
+/// The kind of directory on which a volume is mounted.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum On {
-    /// By `mount`.
+    /// The pod's directory, mounted by `mount`.
     Pod,
-    /// By `mountdevice`.
+    /// The node's directory, mounted by `mountdevice`.
     Node,
 }
 
-/// A release of Kubernetes, for what it puts into arguments.
+/// A release of Kubernetes, with the arguments that it passes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Release {
-    /// Neither the volume's name nor the pod, and the old key of fsGroup.
+    /// Neither the volume's name nor the pod; the old key of fsGroup.
     V1_6,
     /// The old key of fsGroup; growth on the node's directory.
     V1_13,
@@ -76,10 +76,10 @@ pub struct Volume {
     pub options: Options,
     pub bytes: u64,
     pub fs_type: String,
-    /// The file or device with its bytes, if the tester may touch them.
+    /// The file or device with its bytes, if the tester may access them.
     pub content: Option<PathBuf>,
     pub release: Release,
-    /// The loop device of an image, which is there as long as somebody has it open.
+    /// The loop device of an image, which exists only while it is open.
     #[expect(dead_code, reason = "it is only kept open")]
     pub device: Option<Arc<File>>,
 }
@@ -100,7 +100,7 @@ impl Volume {
         members
     }
 
-    /// What `mount` gets besides: the pod, and since when Kubernetes tells of it.
+    /// The members of `mount`: also the pod, in releases that name it.
     pub fn mount_members(&self, mode: &str, uid: &str) -> Options {
         let mut members = self.members(mode);
         if self.release > Release::V1_6 {
@@ -116,7 +116,7 @@ impl Volume {
         members
     }
 
-    /// What a kubelet that restarted knows of it (`ConstructVolumeSpec` in plugin.go).
+    /// The JSON argument after a restart of kubelet (`ConstructVolumeSpec` in plugin.go).
     pub fn reconstructed(&self) -> String {
         let members = [
             (argument::NAME, self.name.as_str()),
@@ -130,7 +130,7 @@ impl Volume {
         )
     }
 
-    /// The same volume in the arguments of another release.
+    /// The same volume, in the arguments of another release.
     pub fn seen_by(&self, release: Release) -> Self {
         Volume {
             release,

@@ -1,5 +1,5 @@
-//! Devices that are not blank: what a driver must never format. Each is a few pieces of bytes, so
-//! that it can be looked for again.
+//! Content that a driver must never format. It consists of a few pieces of bytes, which can be looked for
+//! again.
 
 use super::content;
 use crate::system::command;
@@ -11,21 +11,21 @@ use std::{
     path::Path,
 };
 
-/// Bytes and where they stand.
+/// Bytes and their offsets.
 type Pieces = Vec<(u64, Vec<u8>)>;
 
-/// Something that was written to a device.
+/// Content that was written to a device.
 #[derive(Clone, Debug)]
 pub struct Planted {
     pub what: String,
-    /// What must be as it was, whatever the driver answered.
+    /// Bytes that must be unchanged, whatever the driver answered.
     pieces: Pieces,
 }
 
-/// Where somebody's data begins.
+/// Offset of simulated user data.
 const DATA: u64 = 5 << 20;
 
-/// A block of data that nobody else writes.
+/// A block of data with a recognizable pattern.
 fn block(seed: u8) -> Vec<u8> {
     (0..4096u32)
         .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)
@@ -36,8 +36,8 @@ fn at(offset: u64, bytes: &[u8]) -> (u64, Vec<u8>) {
     (offset, bytes.to_vec())
 }
 
-/// Signatures without what belongs to them, by what they are of: enough for every driver that
-/// looks, too little for one that asks a library.
+/// Names and signatures of containers, without the rest of the format. Every driver that checks for signatures must
+/// recognize them, but they may not suffice for a library that validates more.
 pub fn containers() -> Vec<(&'static str, Pieces)> {
     let mut luks = b"LUKS\xba\xbe\x00\x01".to_vec();
     luks.extend(b"aes\0".iter().chain(&[0; 28]));
@@ -59,7 +59,7 @@ pub fn containers() -> Vec<(&'static str, Pieces)> {
     ]
 }
 
-/// A partition table of the old kind, and the new kind behind its protective one.
+/// An MBR partition table, and a GPT behind its protective MBR.
 pub fn tables() -> Vec<(&'static str, Pieces)> {
     let table = |kind: u8| {
         let mut sector = vec![0; 512];
@@ -80,7 +80,7 @@ pub fn tables() -> Vec<(&'static str, Pieces)> {
     ]
 }
 
-/// Data that no program knows, at the beginning or at the end alone.
+/// Data without a known signature, only at the beginning or only at the end.
 pub fn unsigned(size: u64) -> Vec<(&'static str, Pieces)> {
     let end = (size - (64 << 10)) / 4096 * 4096;
     vec![
@@ -89,13 +89,13 @@ pub fn unsigned(size: u64) -> Vec<(&'static str, Pieces)> {
     ]
 }
 
-/// Writes pieces and somebody's data behind them.
+/// Writes pieces, and simulated user data behind them.
 pub fn plant(content: &Path, what: &str, mut pieces: Pieces) -> Result<Planted> {
     pieces.push(at(DATA, &block(3)));
     plant_alone(content, what, pieces)
 }
 
-/// Data alone, without anything behind it.
+/// Writes pieces without further data.
 pub fn plant_alone(content: &Path, what: &str, pieces: Pieces) -> Result<Planted> {
     let file = content::open(content)?;
     for (offset, bytes) in &pieces {
@@ -109,7 +109,7 @@ pub fn plant_alone(content: &Path, what: &str, pieces: Pieces) -> Result<Planted
     })
 }
 
-/// The file systems whose mkfs is on this machine.
+/// The file systems whose mkfs is installed.
 pub fn filesystems() -> Vec<&'static str> {
     ["ext4", "xfs", "btrfs"]
         .into_iter()
@@ -117,7 +117,7 @@ pub fn filesystems() -> Vec<&'static str> {
         .collect()
 }
 
-/// A file system with data in its free space, which no mount touches.
+/// Makes a file system and writes data into its free space, which a mount does not change.
 pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted> {
     let force: &[&str] = match kind {
         "ext4" => &["-q", "-F", "-E", "nodiscard"],
@@ -131,7 +131,7 @@ pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted> {
     let mut head = vec![0; 68 << 10];
     file.read_exact_at(&mut head, 0)
         .context("read the new file system")?;
-    // The magic and what identifies it; times and counters of a mount are elsewhere.
+    // The magic and identity of the superblock, without times and counters that a mount changes.
     let identity = match kind {
         "ext4" => 1024 + 0x68..1024 + 0x78,
         "xfs" => 0..48,
@@ -153,7 +153,7 @@ pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted> {
 }
 
 impl Planted {
-    /// What is no longer as it was written, if anything.
+    /// Returns a description of the first piece that changed, if any.
     pub fn changed(&self, content: &Path) -> Result<Option<String>> {
         let file = content::open_to_read(content)?;
         for (offset, bytes) in &self.pieces {

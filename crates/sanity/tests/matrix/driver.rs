@@ -1,4 +1,4 @@
-//! The driver `broken`, installed with a fault, and the tester run on it.
+//! Installs the driver `broken` with a fault, and runs the tester on it.
 
 use serde_json::Value;
 use std::{
@@ -9,14 +9,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A way in which `broken` can be wrong.
+/// A fault that `broken` can have.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub name: String,
     pub mode: String,
-    /// The check that is there to catch it.
+    /// The check that must catch it.
     pub check: String,
-    /// What it stands for.
+    /// The bug that it stands for.
     pub bug: String,
 }
 
@@ -30,7 +30,7 @@ fn tester() -> PathBuf {
     env!("CARGO_BIN_EXE_flexvol-sanity").into()
 }
 
-/// The driver, which is another package's.
+/// The driver's executable, which another package builds.
 fn broken() -> PathBuf {
     let path = tester().with_file_name("broken");
     let hint = "build it with cargo build --workspace --bins";
@@ -61,17 +61,17 @@ pub fn checks() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// How a check ended, and why.
+/// The outcome of a check, with the reason.
 #[derive(Debug)]
 pub struct Ended {
     pub check: String,
     pub outcome: String,
-    /// For people who read why a test failed.
+    /// Shown when a test fails.
     #[allow(dead_code, reason = "read by Debug")]
     pub reason: String,
 }
 
-/// Where the driver is installed and keeps its records; it goes with this.
+/// Installs the driver. The directory, with its records, is removed on drop.
 fn install(words: &str) -> TempDir {
     let place = tempfile::Builder::new()
         .prefix("flexvol-matrix-")
@@ -84,7 +84,7 @@ fn install(words: &str) -> TempDir {
     symlink(broken(), beside.join("broken")).unwrap();
     symlink(&state, beside.join(".state")).unwrap();
     fs::write(beside.join(".broken"), words).unwrap();
-    // A volume that cannot be read is here one whose image is gone: that needs no device-mapper.
+    // Removing the image makes a volume unreadable without device-mapper.
     let gone = r#"mv -- "$SANITY_CONTENT" "$SANITY_CONTENT.gone""#;
     let pool = match words {
         "pooled" => "pool = 'fast'\n",
@@ -98,7 +98,7 @@ fn install(words: &str) -> TempDir {
     place
 }
 
-/// Tests the driver with these words in its `.broken`, `jobs` checks at a time.
+/// Tests the driver with these words in its `.broken`, running `jobs` checks at a time.
 pub fn test(words: &str, filter: Option<&str>, jobs: usize) -> Vec<Ended> {
     let place = install(words);
     let mut command = Command::new(tester());

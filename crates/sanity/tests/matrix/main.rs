@@ -1,6 +1,5 @@
-//! The tester is itself tested: for every check the driver `broken` has a fault that the check
-//! catches, and without a fault it passes. `FLEXVOL_BLESS=1` runs every check on every fault and
-//! writes `MATRIX.md`.
+//! Tests of the tester: for every check the driver `broken` has a fault that the check catches, and without a
+//! fault every check passes. `FLEXVOL_BLESS=1` runs every check on every fault and writes `MATRIX.md`.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "the matrix is printed")]
 
@@ -24,7 +23,7 @@ const NEEDS: &[Need] = &[
     Need::Tool("mkfs.ext4", "e2fsprogs"),
 ];
 
-/// Faults that wait most of the time may well be tested side by side.
+/// Number of faults that are tested at a time. Most of the time they only wait.
 const AT_ONCE: usize = 4;
 
 type Verdict = Result<(), String>;
@@ -89,14 +88,14 @@ fn main() -> ExitCode {
     run_cases("matrix", cases, AT_ONCE)
 }
 
-/// What is only for drivers that attach.
+/// Whether the check is only for drivers that attach.
 fn attaching(check: &str) -> bool {
     ["att.", "wfa.", "isa.", "det."]
         .iter()
         .any(|group| check.starts_with(group))
 }
 
-/// What is only for drivers that have mount: of fsGroup and secrets the others hear nothing.
+/// Whether the check needs `mount`: other callouts get no fsGroup and no secrets.
 fn without_mount(check: &str) -> bool {
     [
         "mnt.fsgroup-both-keys",
@@ -106,7 +105,7 @@ fn without_mount(check: &str) -> bool {
     .contains(&check)
 }
 
-/// What a driver has no part in that has neither `mountdevice` nor `mount`.
+/// Whether kubelet does this itself for a driver with neither `mountdevice` nor `mount`.
 fn left_to_kubelet(check: &str) -> bool {
     without_mount(check)
         || check.starts_with("fmt.")
@@ -148,7 +147,7 @@ fn covered() -> Verdict {
     ))
 }
 
-/// No check fails, and only these are not applicable.
+/// Checks that no check fails, and that only these are not applicable.
 fn right(words: &str, not_applicable: fn(&str) -> bool) -> Verdict {
     let wrong: Vec<_> = driver::test(words, None, AT_ONCE)
         .into_iter()
@@ -168,7 +167,7 @@ fn right(words: &str, not_applicable: fn(&str) -> bool) -> Verdict {
     }
 }
 
-/// The driver has this callout for volumes that exist.
+/// A callout counts as supported if it is Not supported only for volumes that do not exist.
 fn undecided() -> Verdict {
     let ended = driver::test("sometimes-not-supported", Some("gvn.stable-unique"), 1);
     match ended.as_slice() {
@@ -196,10 +195,10 @@ each whether the check that is there for it catches it. Without a fault no check
 |---|---|---|---|
 ";
 
-/// How many checks one fault may fail besides its own: more, and nobody would know what is broken.
+/// How many checks one fault may fail besides its own. With more it would not be clear what is broken.
 const COLLATERAL: usize = 12;
 
-/// With these no volume is mounted and let go, or keeps what it holds: what every life needs.
+/// Faults with which no volume survives mount, use and unmount, so that many checks fail.
 const NO_LIFE: &[&str] = &[
     "mount-error-dropped",
     "leaves-a-file",
@@ -222,7 +221,7 @@ fn row(fault: &Fault) -> String {
     format!("| {name} | {mode} | {bug} | **{check}**")
 }
 
-/// The rows of the file, one a fault, each with the checks besides its own.
+/// Rows of the file, one for each fault, with the other checks that fail.
 fn rows() -> Result<Vec<(Fault, Vec<String>)>, String> {
     let text = fs::read_to_string(file()).unwrap();
     let rest = text
@@ -268,15 +267,15 @@ fn table() -> Verdict {
     Ok(())
 }
 
-/// Every fault with every check, or those in `FLEXVOL_FAULTS`, written down or compared; fails if a fault is
-/// missed.
+/// Runs every check on every fault, or on those in `FLEXVOL_FAULTS`, and writes or compares the result. Fails if
+/// a fault is missed.
 fn whole() -> Verdict {
     let named = env::var("FLEXVOL_FAULTS").unwrap_or_default();
     let named: Vec<_> = named.split_whitespace().collect();
     let chosen = |fault: &&Fault| named.is_empty() || named.contains(&fault.name.as_str());
     let faults = faults();
     let found = run_on(faults.iter().filter(chosen).cloned().collect());
-    // New faults have no row yet.
+    // A new fault has no row yet.
     let written = fs::read_to_string(file()).unwrap_or_default();
     let line = |fault: &Fault| {
         let line = written.lines().find(|line| line.starts_with(&row(fault)))?;
@@ -315,7 +314,7 @@ fn whole() -> Verdict {
     }
 }
 
-/// How every check ends on each fault.
+/// Runs every check on each fault, and returns the outcomes.
 fn run_on(faults: Vec<Fault>) -> BTreeMap<String, Vec<Ended>> {
     let queue = Mutex::new(faults.into_iter());
     let found = Mutex::new(BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Devices that are somebody else's.
+//! Devices that do not belong to the tester.
 
 use crate::{Verdict, vendor::Vendor};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// A loop device of somebody's, which goes with this.
+/// A loop device that does not belong to the tester. Removed on drop.
 struct Foreign {
     device: PathBuf,
     file: PathBuf,
@@ -28,7 +28,7 @@ impl Foreign {
         Foreign { device, file }
     }
 
-    /// The file that the kernel says is below the device.
+    /// The backing file of the device, from sysfs.
     fn shows(&self) -> Option<PathBuf> {
         let name = self.device.file_name().unwrap();
         let about = Path::new("/sys/block").join(name).join("loop/backing_file");
@@ -38,16 +38,16 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // Its number may be another's, if somebody detached it.
+        // If the device was detached, its number may belong to another device now.
         if self.shows().as_ref() == Some(&self.file) {
             let words = ["--detach".as_ref(), self.device.as_os_str()];
-            // The test has said by then what it found.
+            // Errors do not matter: the test has checked everything by now.
             let _ = Command::new("losetup").args(words).status();
         }
     }
 }
 
-/// A driver that attaches nothing and names this device of somebody's.
+/// A script for a driver that attaches nothing and returns this foreign device.
 fn names(device: &Path) -> String {
     let all = r#""attach":true,"fsGroup":true,"requiresFSResize":false"#;
     format!(
@@ -67,7 +67,7 @@ pub fn wrongly_named() -> Verdict {
     fs::remove_file(vendor.path("example.com~broken/broken")).unwrap();
     vendor.script("example.com~broken/broken", &names(&foreign.device));
     vendor.configure("");
-    // Neither where blkid looks nor at an end.
+    // The data is outside the areas that blkid reads, and not at an end of the device.
     let data = vec![7; 4096];
     let file = File::options().read(true).write(true).open(&foreign.file);
     let file = file.unwrap();
@@ -105,7 +105,7 @@ pub fn named_by_options() -> Verdict {
         .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 2, "{report:#}");
-    // What the driver left on its own volumes was the tester's to remove.
+    // The tester must have removed what the driver left on its own volumes.
     let left = report["checks"][0]["left-behind"].to_string();
     assert!(left.contains("a loop device on sanity-"), "{report:#}");
     for foreign in [&shared, &told] {

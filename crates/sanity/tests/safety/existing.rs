@@ -1,4 +1,4 @@
-//! What was there before the run.
+//! Data, devices and settings from before the run.
 
 use crate::{
     Verdict,
@@ -20,7 +20,7 @@ fn tool(name: &str, words: &[&str]) {
     assert!(status.success(), "{name} {words:?}");
 }
 
-/// Does something in a mounted image.
+/// Mounts an image and runs `work` in it.
 fn inside(image: &Path, at: &Path, work: impl FnOnce(&Path)) {
     fs::create_dir_all(at).unwrap();
     let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
@@ -29,7 +29,7 @@ fn inside(image: &Path, at: &Path, work: impl FnOnce(&Path)) {
     tool("umount", &[at]);
 }
 
-/// A volume that was there before the run.
+/// Makes a volume with a user's data.
 fn somebodys(vendor: &Vendor) -> PathBuf {
     let image = vendor.path("image");
     let file = fs::File::create_new(&image).unwrap();
@@ -38,7 +38,7 @@ fn somebodys(vendor: &Vendor) -> PathBuf {
     image
 }
 
-/// How many files are in it.
+/// Counts the files in the volume.
 fn files(vendor: &Vendor, image: &Path) -> usize {
     let mut count = 0;
     inside(image, &vendor.path("at"), |volume| {
@@ -47,7 +47,7 @@ fn files(vendor: &Vendor, image: &Path) -> usize {
     count
 }
 
-/// A run that has left a file in the volume and ends with this signal: what it says then.
+/// Starts a run that leaves a file in the volume, ends it with this signal, and returns its stderr.
 fn ended_by(vendor: &Vendor, image: &Path, which: Signal) -> String {
     let words = ["run", "--keep", "--filter", "mnt.happy-rw-data"];
     let mut command = vendor.tester(&words);
@@ -65,7 +65,7 @@ fn ended_by(vendor: &Vendor, image: &Path, which: Signal) -> String {
     rest
 }
 
-/// What the next run says of it.
+/// Starts another run and returns its stderr.
 fn next(vendor: &Vendor) -> String {
     let next = vendor.tester(&["run", "--filter", "cli.no-args"]);
     let output = { next }.output().unwrap();
@@ -94,7 +94,7 @@ pub fn interrupted() -> Verdict {
             assert_eq!(files(&vendor, &image), 0, "{words} {which}: {said}");
         }
     }
-    // What cannot be undone is not forgotten.
+    // What cannot be undone stays in the journal.
     let vendor = Vendor::new("");
     vendor.instead(&refuses("*sanity-last*)"));
     let image = somebodys(&vendor);
@@ -117,7 +117,7 @@ pub fn interrupted() -> Verdict {
     Ok(())
 }
 
-/// What one check could not remove from somebody's volume is not forgotten when the next one ends.
+/// Files that one check could not remove from an existing volume stay in the journal when the next check ends.
 pub fn not_forgotten() -> Verdict {
     let vendor = Vendor::new("");
     let failure = r#"{"status":"Failure","message":"no"}"#;
@@ -136,7 +136,7 @@ pub fn not_forgotten() -> Verdict {
     Ok(())
 }
 
-/// A temporary directory by another name than the kernel's.
+/// The temporary directory is given by a symbolic link or a relative path.
 pub fn temporary() -> Verdict {
     let vendor = Vendor::new("");
     vendor.configure("");
@@ -157,7 +157,7 @@ pub fn untouched() -> Verdict {
     let (image, at) = (somebodys(&vendor), vendor.path("at"));
     let precious = vendor.path("precious");
     fs::write(&precious, "mine").unwrap();
-    // Names that the tester uses, or used.
+    // Names that the tester uses or used.
     let names = ["sanity", "kept", "open", "held", "life", "written", "once"];
     inside(&image, &at, |volume| {
         for name in names {
@@ -237,12 +237,12 @@ pub fn content() -> Verdict {
     Ok(())
 }
 
-/// Goes with the test, whoever made it.
+/// A file that is removed on drop, whoever made it.
 struct Canary(PathBuf);
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // It is not there, as it should.
+        // Usually it does not exist.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -251,7 +251,7 @@ pub fn shielded() -> Verdict {
     let vendor = Vendor::new("");
     let canary = Canary(format!("/etc/flexvol-safety-{}", std::process::id()).into());
     let led = vendor.path("led");
-    // Writes wherever a value leads, as root does.
+    // The driver writes as root wherever a value points.
     let script = format!(
         "case \"$1 $3\" in\n\
          init*) echo '{{\"status\":\"Success\",\"capabilities\":{{\"attach\":false}}}}' ;;\n\
@@ -280,7 +280,7 @@ pub fn first_init() -> Verdict {
     let vendor = Vendor::new("");
     let canary = Canary(format!("/tmp/flexvol-safety-init-{}", std::process::id()).into());
     let alone = vendor.path("alone");
-    // The same every time, and somewhere else than the driver's directory.
+    // Outside the driver's directory, and with the same content every time.
     let script = format!(
         "[ -e {canary} ] || echo \"$1\" >>{alone}\n\
          echo {canary} >{canary}\n\
@@ -302,7 +302,7 @@ pub fn first_init() -> Verdict {
     assert_eq!(check["outcome"], "failed", "{report:#}");
     let named = format!("a file {} is new", canary.0.display());
     assert!(reason.contains(&named), "{report:#}");
-    // Watched once, and then as usual once: what the first left was in a place of its own.
+    // One observed `init` and one usual one: the file of the first was in a private mount.
     let alone = fs::read_to_string(alone).unwrap();
     assert_eq!(alone, "init\ninit\n");
     Ok(())
@@ -310,7 +310,7 @@ pub fn first_init() -> Verdict {
 
 pub fn secrets() -> Verdict {
     let vendor = Vendor::new("tells-the-secret");
-    // A server that refuses everybody.
+    // A server that refuses every request.
     let create = vendor.script("create", "echo '{\"image\":\"/nowhere\"}'");
     let remove = vendor.script("remove", "true");
     vendor.configure_as(&format!(

@@ -1,4 +1,4 @@
-//! Runs that end before their end, and what drivers leave.
+//! Interrupted runs, and what drivers leave.
 
 use crate::{
     Verdict,
@@ -16,11 +16,11 @@ fn under_way(vendor: &Vendor, words: &[&str]) -> (Running, PathBuf) {
     let mut command = vendor.tester(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
-    // As where the terminal is closed: what nobody reads cannot be written.
+    // As after the terminal was closed: writes to stdout and stderr fail.
     drop((running.0.stdout.take(), running.0.stderr.take()));
     until("a journal", || vendor.scratch().is_some());
     let scratch = vendor.scratch().unwrap();
-    // The guard and the run have the same mounts.
+    // The guard and the worker share a mount namespace.
     let mounts = format!("/proc/{}/mountinfo", running.0.id());
     until("a mounted volume", || {
         let text = fs::read(&mounts).unwrap_or_default();
@@ -46,7 +46,7 @@ fn nothing(left: Vec<String>) -> Verdict {
 
 pub fn by_a_signal() -> Verdict {
     for (which, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
-        // Attached, so that there are records of the driver's own besides volumes and mounts.
+        // With attach, so that the driver has records of its own besides volumes and mounts.
         let vendor = Vendor::new("attached");
         vendor.configure("");
         let (mut running, scratch) = under_way(&vendor, &["run", "--filter", "kill.,life."]);

@@ -1,5 +1,5 @@
-//! The tester is run as root beside other people's data: what it makes goes, however it is ended, and
-//! what it did not make stays as it was.
+//! Runs the tester as root beside foreign data. Whatever the tester makes must be removed, however it is
+//! ended, and everything else must stay unchanged.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod devices;

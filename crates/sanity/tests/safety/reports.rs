@@ -1,18 +1,18 @@
-//! What a report says of a failure.
+//! The report of a failure.
 
 use crate::{Verdict, vendor::Vendor};
 use std::fs;
 
-/// What one fault makes a check say.
+/// A fault, and the report that a check must give.
 struct Expected {
     fault: &'static str,
     check: &'static str,
-    /// The words of the call, as far as they are known.
+    /// The constant part of the call's command line.
     call: &'static str,
     changed: &'static str,
 }
 
-/// A failure that a call shows, one that is seen afterwards, and one of a call that changes nothing.
+/// A failure visible in a call, one visible only afterwards, and one whose call changes nothing.
 const FAILURES: [Expected; 3] = [
     Expected {
         fault: "stacks-mounts",
@@ -30,7 +30,7 @@ const FAILURES: [Expected; 3] = [
         fault: "says-failed",
         check: "out.status-word",
         call: "broken mount ",
-        // Others on this machine have loop devices too.
+        // Other processes on this machine have loop devices too.
         changed: "",
     },
 ];

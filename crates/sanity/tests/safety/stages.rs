@@ -1,11 +1,11 @@
-//! Drivers of three stages: what they do wrong for the node is found, though they do it right for pods.
+//! Drivers with three stages: faults in the node's stage are found even if the pod's stage is correct.
 
 use crate::{Verdict, vendor::Vendor};
 use serde_json::Value;
 
 const SUCCESS: &str = r#"echo '{"status":"Success"}'; exit 0;;"#;
 
-/// What is answered in a right driver's place, the check that finds it, and the callout that is blamed.
+/// The faulty answers of an otherwise correct driver, the check that finds them, and the callout that it blames.
 struct Wrong {
     arms: String,
     check: &'static str,

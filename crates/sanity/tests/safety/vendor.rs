@@ -1,5 +1,5 @@
-//! The driver `broken` as a vendor would have it: installed, with commands that make and remove volumes in
-//! a directory of the test's own.
+//! The driver `broken` as a vendor would install it, with commands that make and remove volumes in a
+//! directory of the test.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A directory with everything in it, which goes with this.
+/// A directory with everything in it. Removed on drop.
 pub struct Vendor(TempDir);
 
 pub fn tester() -> PathBuf {
@@ -46,12 +46,12 @@ impl Vendor {
         self.0.path().join(name)
     }
 
-    /// Where the commands make volumes.
+    /// Directory in which the commands make volumes.
     pub fn volumes(&self) -> PathBuf {
         self.path("volumes")
     }
 
-    /// A script of the vendor's.
+    /// Writes a script of the vendor.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, format!("#!/bin/sh\nset -e\n{text}\n")).unwrap();
@@ -59,7 +59,7 @@ impl Vendor {
         path
     }
 
-    /// A script that answers some callouts in the driver's place, `$real`: the arms of a `case` of `$1`.
+    /// Installs a script that answers some callouts in place of the driver, `$real`: the arms of a `case` of `$1`.
     pub fn instead(&self, arms: &str) {
         let driver = self.path("example.com~broken/broken");
         let real = driver.with_file_name("real");
@@ -71,7 +71,7 @@ impl Vendor {
         self.script("example.com~broken/broken", &script);
     }
 
-    /// A configuration with commands that make volumes, and more.
+    /// Writes a configuration with commands that make volumes, and `more`.
     pub fn configure(&self, more: &str) {
         let volumes = self.volumes();
         let volumes = volumes.display();
@@ -92,7 +92,7 @@ impl Vendor {
         fs::write(self.path("sanity.toml"), text).unwrap();
     }
 
-    /// The tester on this driver.
+    /// Returns the command that runs the tester on this driver.
     pub fn tester(&self, words: &[&str]) -> Command {
         let mut command = Command::new(tester());
         command
@@ -107,7 +107,7 @@ impl Vendor {
         command
     }
 
-    /// What is there besides the driver: volumes, journals, the tester's directories, loop devices.
+    /// Lists everything besides the driver: volumes, journals, the tester's directories, loop devices.
     pub fn left(&self, scratch: &Path) -> Vec<String> {
         let mut left = Vec::new();
         for directory in [self.volumes(), self.path("journals")] {
@@ -129,7 +129,7 @@ impl Vendor {
         left
     }
 
-    /// The directory of the run that is under way, by its journal.
+    /// The directory of the current run, from its journal.
     pub fn scratch(&self) -> Option<PathBuf> {
         let journal = fs::read_dir(self.path("journals")).ok()?.next()?.ok()?;
         let text = fs::read_to_string(journal.path()).ok()?;
@@ -138,7 +138,7 @@ impl Vendor {
     }
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is() {
@@ -147,12 +147,12 @@ pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Ends with the test.
+/// A process that is killed on drop.
 pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended, as it should.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,8 +1,8 @@
-//! What `init` says of the driver.
+//! The capabilities in the reply to `init`.
 
 use super::{boolean, folded, text::Text};
 
-/// What `init` says of the driver, as kubelet completes it.
+/// Capabilities of a driver, with kubelet's defaults for missing members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capabilities {
     pub attach: bool,
@@ -10,11 +10,11 @@ pub struct Capabilities {
     pub supports_metrics: bool,
     pub fs_group: bool,
     pub requires_fs_resize: bool,
-    /// Of flexvol's agent and not of Kubernetes, to which it is unknown: `expandfs` may be called by two at once.
+    /// Unknown to Kubernetes, used by flexvol's agent: two callers may call `expandfs` at once.
     pub concurrent_fs_resize: bool,
 }
 
-/// `defaultCapabilities` in `driver-call.go`.
+/// The values of `defaultCapabilities` in `driver-call.go`.
 impl Default for Capabilities {
     fn default() -> Self {
         Capabilities {
@@ -28,18 +28,18 @@ impl Default for Capabilities {
     }
 }
 
-/// The member `capabilities`.
+/// The member `capabilities` as the driver wrote it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Told {
     #[default]
     Nothing,
-    /// Kubelet and the controller manager dereference it and end.
+    /// `null`: kubelet and the controller manager dereference the nil pointer and crash.
     Null,
-    /// How many of the five were named, and what they mean.
+    /// How many of the five were named, and the resulting capabilities.
     Some(usize, Capabilities),
 }
 
-/// A new object after null has none of the defaults: Go makes one in which all is false.
+/// All false. An object after a `null` gets these instead of the defaults, because Go allocates a zero value.
 const NONE: Capabilities = Capabilities {
     attach: false,
     selinux_relabel: false,

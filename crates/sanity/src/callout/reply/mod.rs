@@ -1,7 +1,7 @@
-//! Reading a reply as Go's `encoding/json` does in kubelet (`handleCmdResponse` in
-//! `pkg/volume/flexvolume/driver-call.go`, 1.6 to 1.37): names in any case, the last of duplicates,
-//! null for nothing, the unknown ignored, and a member of the wrong type spoils the whole. `go.tsv` has
-//! what Go made of 160 replies, and `go/main.go` is the program that says so, in CI again.
+//! Decodes a reply as Go's `encoding/json` does in kubelet (`handleCmdResponse` in
+//! `pkg/volume/flexvolume/driver-call.go`, 1.6 to 1.37): names match in any case, the last duplicate counts,
+//! `null` changes nothing, unknown members are ignored, and one member of a wrong type invalidates the reply.
+//! `go.tsv` has Go's results for 160 replies; `go/main.go` prints it, and CI compares.
 
 mod capabilities;
 mod text;
@@ -10,12 +10,12 @@ pub use capabilities::{Capabilities, Told};
 use std::collections::BTreeMap;
 use text::Text;
 
-/// The word that decides: anything but these two is a failure.
+/// The member `status`. Every word except these two counts as a failure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Status {
     Success,
     NotSupported,
-    /// With the word as it was written.
+    /// Has the word as the driver wrote it.
     Failure(String),
 }
 
@@ -28,21 +28,21 @@ pub struct Reply {
     pub volume_name: Option<String>,
     pub volume_new_size: Option<i64>,
     pub capabilities: Told,
-    /// What `provision` tells: the options of the volume it made.
+    /// The options of the new volume in the reply to `provision`.
     pub options: Option<BTreeMap<String, String>>,
 }
 
-/// Reads everything a driver wrote.
+/// Decodes the whole output of a driver.
 ///
 /// # Errors
-/// In words, when Go would not read it.
+/// The reason why Go would reject the output.
 pub fn decode(output: &[u8]) -> Result<Reply, String> {
     if output.is_empty() {
         return Err("nothing was written, where kubelet expects one JSON object".to_owned());
     }
     let members = match text::parse(output)? {
         Text::Object(members) => members,
-        // Go leaves everything as it was for null.
+        // In Go `null` leaves all members unchanged.
         Text::Null => Vec::new(),
         other => return Err(format!("the reply is {}, not an object", other.kind())),
     };
@@ -83,10 +83,10 @@ pub fn decode(output: &[u8]) -> Result<Reply, String> {
     Ok(reply)
 }
 
-/// Whether it is one object at all, whatever its members are.
+/// Checks that the output is exactly one JSON object, whatever its members are.
 ///
 /// # Errors
-/// In words, when it is not.
+/// The reason why it is not.
 pub fn object(output: &[u8]) -> Result<(), String> {
     if output.is_empty() {
         return Err("nothing was written".to_owned());
@@ -108,7 +108,7 @@ fn options(value: Text) -> Option<BTreeMap<String, String>> {
     members.into_iter().map(member).collect()
 }
 
-/// As Go compares names: two letters beyond ASCII fold into it.
+/// Folds a name as Go does for comparison: two letters beyond ASCII fold into ASCII.
 fn folded(name: &str) -> String {
     name.chars()
         .map(|letter| match letter {
@@ -135,7 +135,7 @@ fn boolean(name: &str, value: Text) -> Result<Option<bool>, String> {
     }
 }
 
-/// An int64 in Go: neither a string nor a fraction nor an exponent.
+/// Reads an int64 as Go does: strings, fractions and exponents are errors.
 fn whole(name: &str, value: Text) -> Result<Option<i64>, String> {
     match value {
         Text::Null => Ok(None),
@@ -212,7 +212,7 @@ mod tests {
         assert!(decode(b" \n{\n}\n\n").is_ok());
     }
 
-    /// A line of the table: what was written, and what Go made of it.
+    /// Checks one line of the table: the output of a driver, and Go's result.
     fn agrees(line: &str) {
         let mut fields = line.split('\t');
         let input = unquoted(fields.next().unwrap());
@@ -270,7 +270,7 @@ mod tests {
         all.iter().map(|has| if *has { '1' } else { '0' }).collect()
     }
 
-    /// A string as Go's `strconv.Quote` writes it.
+    /// Parses a string as Go's `strconv.Quote` writes it.
     fn unquoted(text: &str) -> Vec<u8> {
         let inner = text
             .strip_prefix('"')

@@ -1,22 +1,22 @@
-//! JSON as the scanner and the unquoting of Go's `encoding/json` take it (`scanner.go`, `decode.go`): white
-//! space is four characters, numbers are kept as they are written, halves of surrogate pairs and
-//! bytes that are no UTF-8 become U+FFFD, and ten thousand levels are the deepest.
+//! A JSON parser that accepts what the scanner of Go's `encoding/json` accepts (`scanner.go`, `decode.go`):
+//! four white space characters, numbers kept as written, U+FFFD for lone surrogates and invalid UTF-8, and a
+//! depth of at most ten thousand.
 
-/// A JSON text, as it is written.
+/// A JSON value, as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Text {
     Null,
     Bool(bool),
-    /// Its digits, signs and letters.
+    /// The number's text.
     Number(String),
     String(String),
     Array,
-    /// With duplicates, in their order.
+    /// Members in order, including duplicates.
     Object(Vec<(String, Text)>),
 }
 
 impl Text {
-    /// What it is, in words for people.
+    /// The kind of value, in words for people.
     pub fn kind(&self) -> &'static str {
         match self {
             Text::Null => "null",
@@ -32,13 +32,13 @@ impl Text {
 /// `maxNestingDepth` in `scanner.go`.
 const DEEPEST: usize = 10_000;
 
-/// How deep objects are kept: the reply, and its capabilities.
+/// Depth to which objects are kept: the reply and its capabilities.
 const KEPT: usize = 2;
 
-/// Reads one value and nothing after it.
+/// Parses exactly one value.
 ///
 /// # Errors
-/// In words, and where, when Go says that the syntax is wrong.
+/// Reason and position, if Go reports a syntax error.
 pub fn parse(bytes: &[u8]) -> Result<Text, String> {
     let mut reader = Reader { bytes, at: 0 };
     reader.space();
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A member's name and what follows it, up to its value.
+    /// Reads a member's name and the colon.
     fn name(&mut self) -> Read<String> {
         self.space();
         let name = self.string()?;
@@ -140,11 +140,11 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Reads over a list or an object of any depth.
+    /// Skips a list or an object of any depth.
     fn skip(&mut self, depth: usize) -> Read<()> {
         let mut open = Vec::new();
         loop {
-            // At a value.
+            // Before a value.
             if matches!(self.peek(), Some(b'[' | b'{')) {
                 let is_object = self.takes(b'{') || !self.takes(b'[');
                 if depth + open.len() >= DEEPEST {
@@ -227,13 +227,13 @@ impl Reader<'_> {
         }
     }
 
-    /// One character; a byte that begins none is U+FFFD.
+    /// Reads one character. An invalid byte becomes U+FFFD.
     fn letter(&mut self) -> char {
         let end = (self.at + 4).min(self.bytes.len());
         let window = &self.bytes[self.at..end];
         let valid = match std::str::from_utf8(window) {
             Ok(text) => text,
-            // What is before the error is whole.
+            // The bytes before the error are valid.
             Err(error) => std::str::from_utf8(&window[..error.valid_up_to()]).unwrap_or_default(),
         };
         let letter = valid.chars().next();
@@ -261,7 +261,7 @@ impl Reader<'_> {
         Ok(letter)
     }
 
-    /// The four digits after `\u`, and the second half of a pair if one follows.
+    /// Reads the four digits after `\u`, and the second half of a surrogate pair if one follows.
     fn unit(&mut self) -> Read<char> {
         let first = self.hex()?;
         if let Some(letter) = char::from_u32(first) {
@@ -275,7 +275,7 @@ impl Reader<'_> {
             if let Some(Ok(letter)) = char::decode_utf16(pair).next() {
                 return Ok(letter);
             }
-            // It stands for itself.
+            // The second escape is a character of its own.
             self.at = before;
         }
         Ok(char::REPLACEMENT_CHARACTER)

@@ -1,4 +1,4 @@
-//! The sizes of what is mounted, as the kernel has them before and after a growth.
+//! Sizes of a mounted volume, measured in the kernel before and after a growth.
 
 use crate::{
     bench::{Bench, MountPoint},
@@ -12,13 +12,13 @@ use std::path::Path;
 
 pub const MIB: u64 = 1 << 20;
 
-/// Bytes of the file system that is mounted there, as statfs counts them.
+/// Size in bytes of the file system that is mounted there, from statfs.
 pub fn size(directory: &Path) -> Result<u64> {
     let found = nix::sys::statvfs::statvfs(directory).context("ask for the size of the volume")?;
     Ok(found.blocks() * found.fragment_size())
 }
 
-/// Bytes of the device that is mounted there, where it is the volume's own.
+/// Size in bytes of the device that is mounted there, if it belongs to the volume alone.
 fn device(bench: &Bench, mount_point: &MountPoint) -> Result<Option<u64>> {
     if bench.run.config.volume.kind == Kind::Directory {
         return Ok(None);
@@ -27,21 +27,21 @@ fn device(bench: &Bench, mount_point: &MountPoint) -> Result<Option<u64>> {
     Ok(mount.and_then(|mount| block_devices::size(&mount.device)))
 }
 
-/// A mounted volume as the kernel has it.
+/// The sizes of a mounted volume before a growth.
 #[derive(Debug)]
 pub struct Base {
     pub mount_point: MountPoint,
-    /// In statfs: without the file system's own journals, inodes and bitmaps, which differ.
+    /// From statfs: excludes the journal, inodes and bitmaps, whose sizes vary.
     pub filesystem: u64,
     pub device: Option<u64>,
-    /// What it has at least: the backend may have rounded up what was asked for.
+    /// Lower bound of the volume's size. The backend may have rounded up the requested size.
     pub bytes: u64,
 }
 
 impl Base {
     pub fn of(bench: &Bench, mount_point: MountPoint) -> Result<Self> {
         let (filesystem, device) = (size(&mount_point.dir)?, device(bench, &mount_point)?);
-        // One that is shared may be any size.
+        // A shared file system may have any size.
         let least = match bench.run.config.volume.kind {
             Kind::Block => mount_point.volume.bytes.max(filesystem),
             Kind::Directory => mount_point.volume.bytes,
@@ -54,8 +54,8 @@ impl Base {
         })
     }
 
-    /// Success was said for this size, and the kernel must have it. Of what was added a part is the
-    /// file system's own.
+    /// Checks that the kernel has the size for which the driver returned Success. A part of the added space is
+    /// metadata of the file system.
     pub fn has(&self, bench: &Bench, call: &Call, mount_point: &MountPoint, bytes: u64) -> Verdict {
         let added = bytes.saturating_sub(self.bytes);
         let least = self.filesystem + (added - added / 8).saturating_sub(16 * MIB);
@@ -75,7 +75,7 @@ impl Base {
         }
     }
 
-    /// Nothing may be smaller than it was. A file system does not notice that its device was cut.
+    /// Checks that nothing shrank. A file system does not notice that its device was cut.
     pub fn is_whole(&self, bench: &Bench, call: &Call) -> Verdict {
         let now = size(&self.mount_point.dir)?;
         if now < self.filesystem {

@@ -1,4 +1,4 @@
-//! Checks of growing: stock Kubernetes runs `expandfs` alone, on the node.
+//! Checks of growing. Stock Kubernetes calls only `expandfs`, on the node.
 
 mod measure;
 mod two_callers;
@@ -15,7 +15,7 @@ use crate::{
 use anyhow::Result;
 use measure::{Base, MIB, size};
 
-/// What most checks of the group need, and where their rules come from.
+/// Requirements of most checks of the group, and the source of their rules.
 const NEEDS: &[Need] = &[Need::Root, Need::Fresh];
 const SOURCE: &str = "expandFS in operation_generator.go and NodeExpand in pkg/volume/flexvolume/expander.go, 1.13 to 1.37";
 
@@ -118,7 +118,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// A mounted volume of a driver that grows.
+/// Mounts a volume, if the driver supports growing.
 fn mounted(bench: &Bench) -> Result<Base, Stop> {
     bench.needs_callout("expandfs")?;
     if !bench.run.capabilities.requires_fs_resize {
@@ -129,7 +129,7 @@ fn mounted(bench: &Bench) -> Result<Base, Stop> {
     Ok(Base::of(bench, mount_point)?)
 }
 
-/// Asks for growth; whether it was answered with Success, else with a Failure that says why.
+/// Calls `expandfs`. Returns whether it succeeded; otherwise it must be a Failure with a message.
 fn expand(
     bench: &Bench,
     mount_point: &MountPoint,
@@ -151,7 +151,7 @@ fn expand(
     }
 }
 
-/// Growth that must not be refused, where it is only a step of what is looked at.
+/// Calls `expandfs` where a refusal is a fault, because the check is about what follows.
 fn expanded(bench: &Bench, mount_point: &MountPoint, new: u64, old: u64) -> Result<Call, Stop> {
     match expand(bench, mount_point, new, old)? {
         (call, true) => Ok(call),
@@ -170,7 +170,7 @@ fn grow(bench: &Bench) -> Verdict {
     if !grown {
         base.is_whole(bench, &call)?;
         bench.down(&mount_point)?;
-        // Kubelet asks again as soon as it has mounted the volume for the next pod.
+        // kubelet asks again when it has mounted the volume for the next pod.
         mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
         (call, grown) = expand(bench, &mount_point, new, old)?;
         if !grown {
@@ -230,13 +230,13 @@ fn odd(bench: &Bench) -> Verdict {
     if grown {
         base.has(bench, &call, &base.mount_point, new)?;
     } else {
-        // One that is refused because it is odd must say yes to an even one.
+        // A driver that refuses an odd size must accept a round one.
         expanded(bench, &base.mount_point, base.bytes + 64 * MIB, old)?;
     }
     bench.down(&base.mount_point)
 }
 
-/// Bytes that are different for every seed and cost nothing to make.
+/// Pseudorandom bytes for a seed.
 fn pattern(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(1 << 20);
@@ -292,7 +292,7 @@ fn interrupted(bench: &Bench) -> Verdict {
     let mut cuts = Cuts::new("a growth", first.took);
     for step in 2..=6 {
         let argv = bench.expand_arguments(mount_point, size(step), old);
-        // Spread over the time that a growth takes.
+        // The kills are spread over the duration of a growth.
         cuts.cut(bench, &argv, (step, 7), SignalTo::Group)?;
         let call = bench.call(&argv)?;
         if !call.succeeded() {
@@ -305,7 +305,7 @@ fn interrupted(bench: &Bench) -> Verdict {
     }
     bench.down(mount_point)?;
     if writes {
-        // As it is on the storage.
+        // A new mount shows what is on the storage.
         let later = bench.up(&mount_point.volume, "sanity-later", "rw")?;
         files::expect(bench, &later, "before", &pattern(7))?;
         bench.down(&later)?;

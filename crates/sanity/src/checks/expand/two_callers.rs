@@ -1,4 +1,4 @@
-//! Growth that two callers ask for at once.
+//! Concurrent growth for two callers.
 
 use super::{
     expand,
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::thread;
 
-/// The second one comes in the middle of the first one's work now and then.
+/// Number of attempts: the second call arrives during the first one's work only now and then.
 const ROUNDS: u64 = 4;
 
 pub(super) fn grow(bench: &Bench) -> Verdict {
@@ -24,7 +24,7 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
     for round in 1..=ROUNDS {
         let before = size(&mount_point.dir)?;
         let new = base.bytes + round * 64 * MIB;
-        // What is there when an answer is, and not when both are.
+        // Measures as soon as each call has returned, not when both have.
         let ask = || -> Verdict {
             let (call, grown) = expand(bench, mount_point, new, old)?;
             if grown {
@@ -40,7 +40,7 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
             }
             Ok(())
         })?;
-        // One may be refused, and the next one not.
+        // One of two concurrent calls may be refused. The next call may not.
         let (call, grown) = expand(bench, mount_point, new, old)?;
         if !grown {
             let expected = "growth, when nobody else asks for it any more";
@@ -52,7 +52,7 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
     unmounted(bench, &base, base.bytes + (ROUNDS + 1) * 64 * MIB)
 }
 
-/// The agent believes what was measured.
+/// Checks the size in the reply, because flexvol's agent relies on it.
 fn measured(call: &Call, new: u64) -> Verdict {
     let said = match call.outcome() {
         Outcome::Success(reply) => reply.volume_new_size,
@@ -68,7 +68,7 @@ fn measured(call: &Call, new: u64) -> Verdict {
     }
 }
 
-/// The pod has ended before the second caller came.
+/// Checks a second call that arrives after the pod has ended.
 fn unmounted(bench: &Bench, base: &Base, new: u64) -> Verdict {
     let mount_point = &base.mount_point;
     let (call, grown) = expand(bench, mount_point, new, base.bytes)?;
