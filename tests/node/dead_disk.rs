@@ -22,6 +22,7 @@ const NEEDS: &[Need] = &[
 
 tests! {
     "what a callout left behind at a dead disk stops no other driver, and no pool that was moved", NEEDS => callout;
+    "callouts of a healthy pool leave one process at a dead disk beside it", NEEDS => beside;
 }
 
 /// The mounted ext4 of a disk that dies before anybody has looked into it. Who does waits in the kernel, and no signal
@@ -104,6 +105,21 @@ fn callout(points: &Points) {
     points.add(2);
     drop(dead);
     expect_none_left(&driver);
+}
+
+fn beside(points: &Points) {
+    let sandbox = sandbox();
+    let dead = Dead::new(&sandbox);
+    let pools: [(&str, &Path); 2] = [("a", &dead.pool()), ("default", &sandbox.pool())];
+    let driver = install(&sandbox, "example.com/both", &pools);
+    for _ in 0..3 {
+        let call = driver.call(&CAPACITY).success();
+        assert_eq!(processes(&driver), 1, "{call}");
+        points.add(1);
+    }
+    drop(dead);
+    expect_none_left(&driver);
+    driver.call(&CAPACITY).success();
 }
 
 fn expect_none_left(driver: &Driver) {
