@@ -9,7 +9,7 @@ use nix::{
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
     thread,
     time::{Duration, Instant},
 };
@@ -18,11 +18,13 @@ const NEEDS: &[Need] = &[
     Need::Root,
     Need::Filesystem("fuse"),
     Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("timeout", "coreutils"),
 ];
 
 tests! {
     "what a callout left behind at a dead disk stops no other driver, and no pool that was moved", NEEDS => callout;
     "callouts of a healthy pool leave one process at a dead disk beside it", NEEDS => beside;
+    "list, gc and doctor leave no second process at a dead disk", NEEDS => verbs;
 }
 
 /// The mounted ext4 of a disk that dies before anybody has looked into it. Who does waits in the kernel, and no signal
@@ -120,6 +122,56 @@ fn beside(points: &Points) {
     drop(dead);
     expect_none_left(&driver);
     driver.call(&CAPACITY).success();
+}
+
+fn verbs(points: &Points) {
+    let sandbox = sandbox();
+    let dead = Dead::new(&sandbox);
+    let pools: [(&str, &Path); 2] = [("a", &dead.pool()), ("default", &sandbox.pool())];
+    let driver = install(&sandbox, "example.com/both", &pools);
+    let plugins = sandbox.plugins();
+    let doctor = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
+    // `doctor` also asks whether the dead pool is beside the other one, and is left there once.
+    let calls: [(&[&str], usize); 5] = [
+        (&["list"], 1),
+        (&["list"], 1),
+        (&["gc"], 1),
+        (&doctor, 2),
+        (&doctor, 2),
+    ];
+    for (number, (arguments, left)) in calls.into_iter().enumerate() {
+        let began = Instant::now();
+        let output = verb(&driver, arguments);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("does not answer"), "{arguments:?}: {text}");
+        // The first one waits for ten seconds.
+        let limit = Duration::from_secs(8) * patience();
+        assert!(number == 0 || began.elapsed() < limit, "{arguments:?}");
+        assert_eq!(processes(&driver), left, "{arguments:?}");
+        points.add(1);
+    }
+    // What takes its place answers.
+    umount2(&dead.directory, MntFlags::MNT_DETACH).unwrap();
+    fs::create_dir(dead.pool()).unwrap();
+    let init = ["pool", "init", "--replace"];
+    run(
+        driver.executable().to_str().unwrap(),
+        &init,
+        &[&dead.pool()],
+    );
+    let listed = verb(&driver, &["list"]);
+    assert!(listed.status.success(), "{listed:?}");
+    drop(dead);
+    expect_none_left(&driver);
+}
+
+fn verb(driver: &Driver, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    let seconds = (30 * patience()).to_string();
+    command.args(["--signal=KILL", &seconds]);
+    command.arg(driver.executable()).args(arguments);
+    command.output().unwrap()
 }
 
 fn expect_none_left(driver: &Driver) {
