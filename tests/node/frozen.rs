@@ -69,7 +69,7 @@ fn run(what: &str, mount: &Path) {
 }
 
 /// Counts the processes of a driver.
-fn processes(driver: &Driver) -> usize {
+pub fn processes(driver: &Driver) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| {
         fs::read_link(entry.path().join("exe")).is_ok_and(|runs| runs == driver.executable())
