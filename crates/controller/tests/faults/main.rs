@@ -3,7 +3,7 @@
 //! They run the life of a claim while the API server fails once, in every way, at every request. In every case the
 //! claim has one storage, nothing shrinks, and nothing is left behind. Other tests are about nodes that go away.
 //!
-//! This file lists all tests, however long it gets. Each test is in a module.
+//! All tests are listed in this one file, however long it gets. Each test is in a module.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
@@ -380,6 +380,16 @@ fn pods_with_hundreds_of_claims_cost_no_memory() {
 #[test]
 fn a_node_that_answers_with_long_words_costs_no_memory() {
     large::answers();
+}
+
+#[test]
+fn a_claim_of_a_class_with_many_parameters_keeps_no_other_claim_from_its_volume() {
+    large::parameters();
+}
+
+#[test]
+fn a_node_volume_that_is_not_understood_is_named_and_keeps_no_claim_from_its_volume() {
+    large::not_understood();
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod snapshot;
 
 use crate::{
     api::well_known::RESIZE_FAILED,
-    client::{Read, Refusal, error_message, refusal},
+    client::{Read, Refusal, Told, error_message, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::{restarts, wanted},
@@ -131,9 +131,15 @@ impl Reconciler {
     }
 
     async fn watch(&self) {
-        let sets: Api<StatefulSet> = Api::all(self.client.clone());
+        let sets: Api<Told<StatefulSet>> = Api::all(self.client.clone());
         let handle = |event| {
-            if let Event::Object(set, Presence::There) = event
+            let set = match event {
+                Event::Object(set, Presence::There) => Some(set),
+                // Its turn reads it live, and tells its owner.
+                Event::Part(part, Presence::There) => part.object,
+                _ => None,
+            };
+            if let Some(set) = set
                 && (!wanted(&set).is_empty() || restarts(&set).is_err())
             {
                 let namespace = set.namespace().unwrap_or_default();

@@ -52,7 +52,7 @@ impl View {
     /// # Errors
     /// When the API server does not answer.
     pub async fn cached(context: &Context, name: &str) -> Result<Option<View>> {
-        if context.index.may_be_others(name) {
+        if context.index.may_be_others(name) || context.index.is_unread(name) {
             return Ok(None);
         }
         let entry = context.index.get(name);
