@@ -14,6 +14,7 @@ mod claim_authors;
 mod counted;
 mod deleted;
 mod driverless;
+mod evictions;
 mod fixed;
 mod flood;
 mod found;
@@ -350,6 +351,16 @@ fn a_node_that_fails_in_the_same_way_again_is_no_reason_to_look_at_its_volume() 
 #[test]
 fn a_set_of_ten_thousand_claims_delays_no_other_set() {
     patience::huge_sets();
+}
+
+#[test]
+fn a_set_of_pods_that_name_many_stuck_claims_delays_no_other_set() {
+    evictions::set_of_stuck_pods();
+}
+
+#[test]
+fn however_many_pods_have_storage_that_cannot_grow_another_one_has_its_turn() {
+    evictions::first_of_many();
 }
 
 #[test]
