@@ -256,6 +256,11 @@ fn a_kept_volume_whose_claim_ref_names_the_next_claim_stays_until_it_is_bound_an
 }
 
 #[test]
+fn a_kept_volume_grows_for_a_claim_that_asks_for_it_with_our_finalizer() {
+    retained::handed_on_to_a_held_claim();
+}
+
+#[test]
 fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
     hostnames::taken();
     hostnames::another();

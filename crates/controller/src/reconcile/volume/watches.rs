@@ -128,7 +128,6 @@ fn enqueue_part(context: &Context, meta: &ObjectMeta) {
 
 fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presence) {
     let claims = &context.claims;
-    let there = presence == Presence::There;
     let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
     let seen = ClaimSummary::of(claim);
     let name = volume_name(uid(&claim.metadata));
@@ -137,10 +136,11 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         // A claim that is recreated by hand may lack the annotation. Its volume may not have been listed yet.
         None => seen.bound_to() == Some(&name),
     };
-    let other = seen.bound_to().filter(|volume| {
-        // The volume was made for another claim, which is gone.
-        !held && *volume != name && context.index.has_volume(volume)
-    });
+    // The volume was made for another claim, which is gone.
+    let other = seen
+        .bound_to()
+        .filter(|volume| *volume != name && context.index.has_volume(volume))
+        .map(str::to_owned);
     // The author may have removed the provisioner's annotation before a watch reported the NodeVolume.
     let known = claims.has(&name) || context.index.has_node_volume(&name);
     if !ours && !held && !known && other.is_none() {
@@ -154,13 +154,28 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
             }
         }
     }
-    let name = match other {
-        Some(other) => {
-            claims.forget(&name);
-            other.to_owned()
-        }
-        None => name,
+    let Some(other) = other else {
+        return claim_of(context, claim, seen, name, presence, held);
     };
+    // Whatever finalizers its author has given it, that volume is the claim's.
+    claim_of(context, claim, seen.clone(), other, presence, false);
+    if held {
+        claim_of(context, claim, seen, name, presence, held);
+    } else {
+        claims.forget(&name);
+    }
+}
+
+/// Applies a watch's report of a claim to one volume, which the claim has or after which the volume is named.
+fn claim_of(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    seen: ClaimSummary,
+    name: String,
+    presence: Presence,
+    held: bool,
+) {
+    let (claims, there) = (&context.claims, presence == Presence::There);
     let namespace = seen.namespace.clone();
     let fails = claim::failure(claim).is_some();
     let is_bound = seen.bound_to().is_some();
