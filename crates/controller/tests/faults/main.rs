@@ -313,6 +313,11 @@ fn no_node_is_asked_for_more_than_a_class_allows_whoever_judges_the_claim() {
 }
 
 #[test]
+fn what_a_class_allows_and_says_counts_also_while_no_watch_tells_of_it() {
+    limited::unwatched();
+}
+
+#[test]
 fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
     lowered::while_it_expands(Kubernetes { expands: false });
     lowered::while_it_expands(Kubernetes { expands: true });

@@ -87,7 +87,8 @@ impl View {
             }
         }
         if let Some(class) = live.claim.as_ref().and_then(claim::class_name) {
-            live.class = context.classes.get(&context.client, class).await?;
+            let (client, watches) = (&context.client, &context.metrics.watches);
+            live.class = context.classes.get(client, watches, class).await?;
         }
         if entry.node_volume.is_none() {
             live.away = away(context, &live).await?;
