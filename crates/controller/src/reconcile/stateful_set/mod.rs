@@ -235,7 +235,7 @@ impl Reconciler {
             }
         }
         self.rounds().insert(key.to_owned(), round);
-        Ok(Outcome::RequeueAfter(Duration::ZERO))
+        Ok(Outcome::GoOn)
     }
 
     /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
