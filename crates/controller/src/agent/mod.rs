@@ -19,6 +19,7 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
         well_known::{NODE_LABEL, node_label},
     },
+    client::Told,
     drivers::ServedDrivers,
     k8s::meta::uid,
     runtime::{
@@ -153,15 +154,23 @@ impl Agent {
     }
 
     async fn watch(&self) {
-        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
+        let node_volumes: Api<Told<NodeVolume>> = Api::all(self.client.clone());
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
         // Lists from the API server's cache: before Kubernetes 1.31 a consistent list would read the NodeVolumes of all
         // nodes from etcd, and each NodeVolume is read live before its call anyway.
         let config = watcher::Config::default().labels(&own).any_semantic();
         let handle = |event| match event {
             Event::Object(node_volume, Presence::There) => self.node_volume_seen(&node_volume),
+            // It is read live before its call, like every other.
+            Event::Part(part, Presence::There) => {
+                let name = part.metadata.name.unwrap_or_default();
+                self.queue.push("", &name);
+            }
             Event::Object(node_volume, Presence::Gone) => {
                 self.looked().remove(uid(&node_volume.metadata));
+            }
+            Event::Part(part, Presence::Gone) => {
+                self.looked().remove(uid(&part.metadata));
             }
             Event::ListBegins => self.looked().clear(),
             Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),

@@ -117,9 +117,15 @@ pub fn node_label(node: &str) -> String {
 /// FNV-1a checksum: stable over versions and machines, unlike the standard library's hash.
 #[must_use]
 pub fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes().fold(NO_BYTES, checksum_with)
+}
+
+/// The checksum of an empty text.
+pub(crate) const NO_BYTES: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The checksum of a text with this checksum and one more byte.
+pub(crate) fn checksum_with(sum: u64, byte: u8) -> u64 {
+    (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
 }
 
 #[cfg(test)]

@@ -50,11 +50,22 @@ impl Nodeless {
         }
     }
 
-    /// Number of volumes if every namespace had as many as this volume's.
-    fn share(&self, volume: &str) -> usize {
+    /// Number of minutes between two looks at this volume, if [`LOOKS`] a minute are shared equally by namespaces.
+    /// What one with few volumes leaves is shared by the others.
+    fn minutes(&self, volume: &str) -> usize {
         let namespace = self.all.get(volume);
         let own = namespace.and_then(|name| self.by_namespace.get(name));
-        own.map_or(1, |own| own.saturating_mul(self.by_namespace.len()))
+        let mut counts: Vec<_> = self.by_namespace.values().copied().collect();
+        counts.sort_unstable();
+        let mut looks = LOOKS;
+        for (count, namespaces) in counts.iter().zip((1..=counts.len()).rev()) {
+            if count.saturating_mul(namespaces) > looks {
+                let own = own.copied().unwrap_or(1);
+                return own.saturating_mul(namespaces).div_ceil(looks);
+            }
+            looks -= count;
+        }
+        1
     }
 }
 
@@ -179,7 +190,7 @@ impl Claims {
     /// such claims in one namespace do not delay others.
     pub fn pause(&self, volume: &str) -> Duration {
         let state = self.state();
-        let minutes = state.nodeless.share(volume).div_ceil(LOOKS);
+        let minutes = state.nodeless.minutes(volume);
         let pause = SOON.saturating_mul(u32::try_from(minutes).unwrap_or(u32::MAX));
         pause.clamp(SOON, LATE)
     }
@@ -277,9 +288,40 @@ mod tests {
         wait("one", 0..1);
         wait("many", 100..1200);
         assert_eq!(claims.pause("one0"), SOON);
-        assert_eq!(claims.pause("many0"), 20 * SOON);
+        assert_eq!(claims.pause("many0"), 11 * SOON, "119 of 1,200 in a minute");
         wait("many", 1200..10_000);
         assert_eq!(claims.pause("many0"), LATE);
         assert_eq!(claims.pause("one0"), SOON);
+    }
+
+    #[test]
+    fn up_to_120_claims_that_no_node_can_have_are_looked_at_every_minute_whosever_they_are() {
+        let waiting = |counts: &[usize]| {
+            let claims = Claims::default();
+            for (namespace, count) in counts.iter().enumerate() {
+                for number in 0..*count {
+                    let name = format!("{namespace}-{number}");
+                    let seen = ClaimSummary::of(&claim(&format!("n{namespace}"), &name));
+                    claims.put(name.clone(), seen, false);
+                    claims.wait_for_node(&name);
+                }
+            }
+            claims
+        };
+        for counts in [
+            &[13, 1, 1, 1, 1, 1, 1, 1, 1, 1][..],
+            &[50, 20, 50],
+            &[1; 120],
+        ] {
+            assert_eq!(waiting(counts).pause("0-0"), SOON, "{counts:?}");
+        }
+        let pause = |counts: &[usize], of: &str| waiting(counts).pause(of);
+        assert_eq!(pause(&[2; 61], "0-0"), 2 * SOON);
+        assert_eq!(pause(&[1; 121], "0-0"), 2 * SOON);
+        // The largest one has what the others leave.
+        assert_eq!(pause(&[111, 5, 5], "0-0"), 2 * SOON);
+        assert_eq!(pause(&[111, 5, 5], "1-0"), SOON);
+        assert_eq!(pause(&[220, 5, 5], "0-0"), 2 * SOON);
+        assert_eq!(pause(&[221, 5, 5], "0-0"), 3 * SOON);
     }
 }

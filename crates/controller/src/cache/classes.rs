@@ -1,13 +1,18 @@
 //! Cache of storage classes.
 
-use crate::{k8s::meta::uid, runtime::reflector::Presence};
+use crate::{k8s::meta::uid, runtime::reflector::Presence, support::watch_health::Watches};
 use anyhow::{Context, Result};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
+
+/// A watch that was silent for so long may have lost its connection: the API server sends a bookmark each minute
+/// (`defaultBookmarkFrequency` in `staging/src/k8s.io/apiserver/pkg/storage/cacher`).
+const SILENT: Duration = Duration::from_secs(90);
 
 /// All classes. Only administrators may write them, so there are few.
 #[derive(Debug, Default)]
@@ -29,13 +34,20 @@ impl Classes {
             .retain(|_, class| uids.contains(uid(&class.metadata)));
     }
 
-    /// Returns a class from the cache, or else reads it.
+    /// Returns a class from the cache, or else reads it, also if the watch of classes was not heard for some time. No
+    /// write that follows from a class is refused because the class has changed.
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub async fn get(&self, client: &Client, name: &str) -> Result<Option<StorageClass>> {
+    pub async fn get(
+        &self,
+        client: &Client,
+        watches: &Watches,
+        name: &str,
+    ) -> Result<Option<StorageClass>> {
         let known = self.all().get(name).map(Arc::clone);
-        if let Some(known) = known {
+        let is_told = watches.is_heard(&StorageClass::url_path(&(), None), SILENT);
+        if let Some(known) = known.filter(|_| is_told) {
             return Ok(Some(StorageClass::clone(&known)));
         }
         let classes: Api<StorageClass> = Api::all(client.clone());

@@ -7,6 +7,7 @@
 mod entry;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 pub(crate) use entry::{Versioned, VolumeEntry, has_reached};
 
@@ -16,6 +17,7 @@ use crate::{
         well_known::{checksum, claim_uid},
     },
     claims::{self, Published, StorageState},
+    client::prune::checksum_of,
     drivers::ServedDrivers,
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
@@ -27,6 +29,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use unread::Unread;
 
 /// Number of interned namespaces above which unused ones are dropped.
 const MOST_NAMESPACES: usize = 1024;
@@ -38,6 +41,8 @@ pub(crate) struct Index {
     /// Checksums of the names of foreign persistent volumes. A stale entry only costs a live read.
     others: Mutex<HashSet<u64>>,
     namespaces: Mutex<HashSet<Arc<str>>>,
+    unread_volumes: Unread,
+    unread_node_volumes: Unread,
 }
 
 impl Index {
@@ -49,6 +54,7 @@ impl Index {
         ours: &ServedDrivers,
     ) -> bool {
         let name = volume.name_any();
+        self.unread_volumes.forget(&name);
         let seen = volume_of(volume, ours);
         // Foreign volumes are irrelevant, and may be many.
         let is_there = presence == Presence::There;
@@ -85,6 +91,7 @@ impl Index {
     ) -> bool {
         let is_there = presence == Presence::There;
         let seen = is_there.then(|| self::seen(wordless(node_volume, ours), &node_volume.metadata));
+        self.unread_node_volumes.forget(&node_volume.name_any());
         let mut changed = false;
         let namespace = is_there.then(|| self.shared(&node_volume.spec.claim.namespace));
         self.put(node_volume.name_any(), |known| {
@@ -176,6 +183,10 @@ impl Index {
 
     /// Retains only nodes without NodeVolumes.
     pub fn keep_free<T>(&self, nodes: &mut BTreeMap<String, T>) {
+        // Of one that has to be read live the node is unknown.
+        if !self.unread_node_volumes.is_empty() {
+            nodes.clear();
+        }
         let all = self.all();
         for node_volume in all.values().filter_map(|known| known.node_volume.as_ref()) {
             nodes.remove(&node_volume.what.node);
@@ -214,7 +225,7 @@ impl Index {
 
     /// Whether there is an entry for the volume.
     pub fn knows(&self, name: &str) -> bool {
-        self.all().contains_key(name)
+        self.all().contains_key(name) || self.is_unread(name)
     }
 
     /// Whether there is a persistent volume of ours.
@@ -288,11 +299,13 @@ impl Index {
 
     /// Removes all persistent volumes except those with these UIDs. Returns the names of the removed ones.
     pub fn keep_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.unread_volumes.keep(uids);
         self.keep(|known| forget(&mut known.volume, uids))
     }
 
     /// Removes all NodeVolumes except those with these UIDs. Returns the names of the removed ones.
     pub fn keep_node_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.unread_node_volumes.keep(uids);
         self.keep(|known| forget(&mut known.node_volume, uids))
     }
 
@@ -351,9 +364,9 @@ fn replace<T>(known: &mut Option<Versioned<T>>, from: &ObjectMeta, with: Version
     }
 }
 
-/// Checksum of a driver and its parameters.
+/// Checksum of a driver and its parameters, of which a watch tells a checksum.
 pub(crate) fn ordered(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
-    checksum(&format!("{driver} {parameters:?}"))
+    checksum(&format!("{driver} {:016x}", checksum_of(parameters)))
 }
 
 /// Removes an entry whose UID is not among these. Returns whether it did.

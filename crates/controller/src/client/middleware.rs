@@ -6,7 +6,7 @@ use super::{
     prune::Prune,
     rate_limit::{Budget, RateLimit, is_json},
     request_info::{self, Sort},
-    timeouts::{Timed, late},
+    timeouts::{Timed, Watched, late},
 };
 use crate::support::metrics::Metrics;
 use http::{Request, Response, StatusCode};
@@ -45,6 +45,7 @@ impl Shared {
         mut answer: Response<B>,
         sort: Sort,
         begun: Instant,
+        watched: Option<&String>,
     ) -> Response<Timed<B>> {
         self.limit.answered(&answer);
         // Only a JSON response proves that an object does not exist. Load balancers answer 404 too, and the API server
@@ -54,7 +55,12 @@ impl Shared {
         }
         let whole = self.reads_whole || !answer.status().is_success();
         let prune = (!whole).then(|| Prune::new(sort.needed));
-        answer.map(|body| Timed::new(body, begun, sort.limits, prune))
+        let watched = watched.filter(|_| answer.status().is_success());
+        let watched = watched.map(|of| Watched {
+            watches: self.metrics.watches.clone(),
+            of: of.clone(),
+        });
+        answer.map(|body| Timed::new(body, begun, sort.limits, prune, watched))
     }
 }
 
@@ -117,7 +123,7 @@ where
             let begun = Instant::now();
             let limits = sort.limits;
             let answer = match timeout(limits.begin, inner.call(request)).await {
-                Ok(Ok(answer)) => Ok(shared.received(answer, sort, begun)),
+                Ok(Ok(answer)) => Ok(shared.received(answer, sort, begun, watched.as_ref())),
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(late(limits.begin)),
             };

@@ -12,12 +12,14 @@ mod rate_limit;
 mod read;
 mod request_info;
 pub(crate) mod timeouts;
+mod told;
 
 pub(crate) use errors::is_quota;
 pub use errors::{Refusal, error_message, is_conflict, is_refused, refusal};
 pub use fence::Fence;
 pub use rate_limit::Budget;
 pub(crate) use read::Read;
+pub(crate) use told::{Part, Told};
 
 use crate::support::metrics::Metrics;
 use anyhow::{Context as _, Result};

@@ -1,6 +1,6 @@
 //! Timeouts of responses, up to the end of the body: a response that stalls in the middle would block its caller.
 
-use crate::client::prune::Prune;
+use crate::{client::prune::Prune, support::watch_health::Watches};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::{
     pin::Pin,
@@ -50,19 +50,44 @@ pub(crate) fn late(limit: Duration) -> BoxError {
     format!("the API server did not answer in {} s", limit.as_secs()).into()
 }
 
+/// An open watch.
+pub(crate) struct Watched {
+    pub watches: Watches,
+    /// Its resource path.
+    pub of: String,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watches.ended(&self.of);
+    }
+}
+
 /// A response body with a deadline, pruned to the needed fields.
 pub struct Timed<B> {
     body: B,
     end: Option<(Pin<Box<Sleep>>, Duration)>,
     prune: Option<Prune>,
+    watched: Option<Watched>,
 }
 
 impl<B> Timed<B> {
-    pub(crate) fn new(body: B, begun: Instant, limits: Limits, prune: Option<Prune>) -> Self {
+    pub(crate) fn new(
+        body: B,
+        begun: Instant,
+        limits: Limits,
+        prune: Option<Prune>,
+        watched: Option<Watched>,
+    ) -> Self {
         let end = limits
             .end
             .map(|limit| (Box::pin(sleep_until(begun + limit)), limit));
-        Timed { body, end, prune }
+        Timed {
+            body,
+            end,
+            prune,
+            watched,
+        }
     }
 }
 
@@ -80,6 +105,10 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // Data that has arrived is used, however late.
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            match (&frame, &self.watched) {
+                (Some(Ok(_)), Some(watched)) => watched.watches.heard(&watched.of),
+                _ => self.watched = None,
+            }
             let prune = &mut self.prune;
             let needed = |frame: Result<Frame<Bytes>, B::Error>| {
                 let frame = frame.map_err(Into::into)?;

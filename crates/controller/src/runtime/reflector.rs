@@ -1,6 +1,10 @@
 //! The loop of every watch: lists all objects of a kind, and then reports each change, for ever.
 
-use crate::{client::fields::page, k8s::meta::uid, support::log};
+use crate::{
+    client::{Part, Told, fields::page},
+    k8s::meta::uid,
+    support::log,
+};
 use futures_util::{StreamExt, pin_mut};
 use kube::{
     Api, Resource,
@@ -28,13 +32,15 @@ pub(crate) enum Event<K> {
     ListBegins,
     /// An object was listed or has changed.
     Object(K, Presence),
+    /// Like `Object`, of one of which not all is known: it has to be read by itself.
+    Part(Box<Part<K>>, Presence),
     /// All objects were listed. Except after the first list, these are their UIDs: other known objects are gone.
     Listed(Option<HashSet<String>>),
 }
 
 /// Watches the selected objects for ever. The page size of lists depends on the kind.
 pub(crate) async fn reflect<K>(
-    api: Api<K>,
+    api: Api<Told<K>>,
     config: watcher::Config,
     mut handle: impl FnMut(Event<K>),
 ) where
@@ -51,15 +57,37 @@ pub(crate) async fn reflect<K>(
             }
             Ok(watcher::Event::InitApply(object)) => {
                 lists.has(object.meta());
-                handle(Event::Object(object, Presence::There));
+                handle(told(object, Presence::There));
             }
             Ok(watcher::Event::InitDone) => handle(Event::Listed(lists.end())),
-            Ok(watcher::Event::Apply(object)) => handle(Event::Object(object, Presence::There)),
-            Ok(watcher::Event::Delete(object)) => handle(Event::Object(object, Presence::Gone)),
+            Ok(watcher::Event::Apply(object)) => handle(told(object, Presence::There)),
+            Ok(watcher::Event::Delete(object)) => handle(told(object, Presence::Gone)),
             Err(error) => {
                 let (kind, error) = (K::kind(&()), error.to_string());
                 log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
             }
+        }
+    }
+}
+
+fn told<K: Resource<DynamicType = ()>>(object: Told<K>, presence: Presence) -> Event<K> {
+    match object {
+        Told::Whole(object) => Event::Object(object, presence),
+        Told::Part(part) => {
+            let said = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (name, namespace) = (said(&part.metadata.name), said(&part.metadata.namespace));
+            // Tenants may write any number of large objects. Who reads one by itself tells its owner.
+            if presence == Presence::There && (namespace.is_empty() || part.object.is_none()) {
+                log::warn(
+                    "an object is too large for a watch, or lacks what is required",
+                    &[
+                        ("of", &K::kind(&())),
+                        ("name", &name),
+                        ("namespace", &namespace),
+                    ],
+                );
+            }
+            Event::Part(part, presence)
         }
     }
 }

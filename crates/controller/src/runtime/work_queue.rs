@@ -143,12 +143,13 @@ impl Queue {
             state.failures.remove(name);
         }
         let changed = state.wanted.contains(name);
-        if changed || !matches!(outcome, Outcome::RequeueWithBackoff(_)) {
+        if changed || !matches!(outcome, Outcome::RequeueWithBackoff(_) | Outcome::GoOn) {
             state.in_vain.remove(name);
         }
         let pause = match outcome {
             Outcome::Done => None,
             Outcome::RequeueAfter(pause) => Some(pause),
+            Outcome::GoOn => Some(Duration::ZERO),
             Outcome::Failed => {
                 let failures = state.failures.entry(name.to_owned()).or_insert(0);
                 *failures += 1;
@@ -272,6 +273,8 @@ pub enum Outcome {
     Done,
     /// Process the key again after this pause.
     RequeueAfter(Duration),
+    /// Go on with the key when others had their turn. It is still the same attempt.
+    GoOn,
     /// Processing failed: retry with the queue's backoff.
     Failed,
     /// Nothing can be done now: retry with this backoff, unless the key is pushed.

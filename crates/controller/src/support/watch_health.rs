@@ -23,6 +23,8 @@ pub struct Watches(Arc<Mutex<Begun>>);
 struct Begun {
     /// By resource path.
     watches: BTreeMap<String, Instant>,
+    /// When the watches that are open were last heard, by resource path.
+    heard: BTreeMap<String, Instant>,
     /// The last answer to any other request.
     answered: Option<Instant>,
 }
@@ -37,7 +39,28 @@ impl Watches {
 
     /// Records that a watch has begun.
     pub(crate) fn began(&self, of: &str) {
-        self.begun().watches.insert(of.to_owned(), Instant::now());
+        let mut begun = self.begun();
+        let now = Instant::now();
+        begun.watches.insert(of.to_owned(), now);
+        begun.heard.insert(of.to_owned(), now);
+    }
+
+    /// Records that a watch said something.
+    pub(crate) fn heard(&self, of: &str) {
+        if let Some(heard) = self.begun().heard.get_mut(of) {
+            *heard = Instant::now();
+        }
+    }
+
+    /// Records that a watch has ended.
+    pub(crate) fn ended(&self, of: &str) {
+        self.begun().heard.remove(of);
+    }
+
+    /// Whether a watch is open, and was heard in this period.
+    pub(crate) fn is_heard(&self, of: &str, within: Duration) -> bool {
+        let begun = self.begun();
+        begun.heard.get(of).is_some_and(|at| at.elapsed() < within)
     }
 
     /// Records an answer to any other request.
@@ -80,5 +103,24 @@ mod tests {
         assert_eq!(watches.lost().as_deref(), Some("b"), "it never began");
         watches.began("b");
         assert_eq!(watches.lost(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_heard_while_it_is_open_and_says_something() {
+        let watches = Watches::default();
+        let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let is_heard = || watches.is_heard("a", minute);
+        watches.asked("a");
+        watches.heard("a");
+        assert!(!is_heard(), "it has not begun");
+        watches.began("a");
+        tokio::time::advance(minute - second).await;
+        assert!(is_heard());
+        tokio::time::advance(second).await;
+        assert!(!is_heard(), "its connection may be dead");
+        watches.heard("a");
+        assert!(is_heard());
+        watches.ended("a");
+        assert!(!is_heard());
     }
 }

@@ -163,3 +163,69 @@ pub fn too_large() {
         })
     });
 }
+
+fn soon(world: &mut World, what: &str, is: impl Fn(&World) -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    let late = || begun.elapsed() > Duration::from_secs(15);
+    world.eventually(what, |world| late() || is(world))?;
+    if late() {
+        Err(format!("it took more than 15 s: {what}"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Kubernetes allows 512 parameters, and 256 KiB together, and Linux arguments of a program of 128 KiB each.
+pub fn parameters() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        for (class, count) in [("wide", 400), ("widest", 512)] {
+            let length = if class == "wide" { 40 } else { 200 };
+            let all: Map<_, _> = (0..count)
+                .map(|n| (format!("a{n:03}"), "x".repeat(length).into()))
+                .collect();
+            world.class(class, &json!({"parameters": all}));
+            world.claim(class, class);
+            soon(world, "its claim to be bound", |world| {
+                world.is_bound(class)
+            })?;
+        }
+        world.kill("controller");
+        world.start_controller(&["--rate=1000"]);
+        world.claim("other", "plain");
+        soon(world, "another claim to be bound", |world| {
+            world.is_bound("other")
+        })?;
+        let requests = json!({"spec": {"resources": {"requests": {"storage": "20Mi"}}}});
+        world.edit("widest", &requests);
+        soon(world, "the claim to grow", |world| {
+            world.the_claim("widest")["status"]["capacity"]["storage"] == "20Mi"
+        })?;
+        let log = std::fs::read_to_string(world.path("controller.log")).unwrap();
+        assert!(!log.contains("a watch broke off"), "{log}");
+        for claim in ["wide", "widest", "other"] {
+            world.delete_claim(claim);
+        }
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// Another version of the schema, or a person, has left required fields away.
+pub fn not_understood() {
+    tell(World::start(), |world| {
+        let metadata = json!({"name": "pvc-odd", "labels": {"flexvol.dev/node": "node"}});
+        world.make(
+            "NodeVolume",
+            json!({"metadata": metadata, "spec": {"driver": "lab.example/plain"}}),
+        );
+        world.start_on_a_node();
+        world.claim("data", "plain");
+        soon(world, "a claim to be bound", |world| world.is_bound("data"))?;
+        for program in ["controller.log", "node.log"] {
+            let log = std::fs::read_to_string(world.path(program)).unwrap();
+            assert!(log.contains("pvc-odd"), "{program}: {log}");
+            assert!(!log.contains("a watch broke off"), "{program}: {log}");
+        }
+        Ok(())
+    });
+}

@@ -1,7 +1,7 @@
 //! The largest size that a class allows, without a webhook.
 
 use crate::world::{MEBI, World, tell};
-use flexvol_apiserver::Key;
+use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::{Value, json};
 
 fn limited(largest: &str) -> Value {
@@ -67,5 +67,41 @@ pub fn by_the_controller() {
         })?;
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The API server answers everything but the watch of classes.
+pub fn unwatched() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.class("limited", &limited("100Mi"));
+        let held = world.server.hold("WATCH StorageClass ");
+        world.start_on_a_node();
+        world.claim("data", "limited");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let class = Key::new("StorageClass", "", "limited");
+        world
+            .server
+            .store()
+            .merge(&class, &limited("15Mi"))
+            .unwrap();
+        world.ask_for("data", "20Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("allows at most 15Mi, and 20Mi is asked for")
+        })?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
+        // It is made anew with other parameters.
+        let plain = Key::new("StorageClass", "", "plain");
+        world.server.store().remove(&plain).unwrap();
+        world.class("plain", &json!({"parameters": {"pool": "other"}}));
+        world.claim("late", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("late"))?;
+        let node_volumes = world.server.store().all("NodeVolume").into_iter();
+        let mut late = node_volumes.filter(|other| other["spec"]["claim"]["name"] == "late");
+        assert_eq!(
+            late.next().unwrap()["spec"]["parameters"],
+            json!({"pool": "other"})
+        );
+        drop(held);
+        Ok(())
     });
 }

@@ -14,6 +14,7 @@ mod claim_authors;
 mod counted;
 mod deleted;
 mod driverless;
+mod evictions;
 mod fixed;
 mod flood;
 mod found;
@@ -255,6 +256,11 @@ fn a_kept_volume_whose_claim_ref_names_the_next_claim_stays_until_it_is_bound_an
 }
 
 #[test]
+fn a_kept_volume_grows_for_a_claim_that_asks_for_it_with_our_finalizer() {
+    retained::handed_on_to_a_held_claim();
+}
+
+#[test]
 fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
     hostnames::taken();
     hostnames::another();
@@ -307,6 +313,11 @@ fn no_node_is_asked_for_more_than_a_class_allows_whoever_judges_the_claim() {
 }
 
 #[test]
+fn what_a_class_allows_and_says_counts_also_while_no_watch_tells_of_it() {
+    limited::unwatched();
+}
+
+#[test]
 fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
     lowered::while_it_expands(Kubernetes { expands: false });
     lowered::while_it_expands(Kubernetes { expands: true });
@@ -353,6 +364,16 @@ fn a_set_of_ten_thousand_claims_delays_no_other_set() {
 }
 
 #[test]
+fn a_set_of_pods_that_name_many_stuck_claims_delays_no_other_set() {
+    evictions::set_of_stuck_pods();
+}
+
+#[test]
+fn however_many_pods_have_storage_that_cannot_grow_another_one_has_its_turn() {
+    evictions::first_of_many();
+}
+
+#[test]
 fn a_set_that_is_edited_all_the_time_is_looked_at_now_and_then() {
     patience::touched_sets();
 }
@@ -380,6 +401,16 @@ fn pods_with_hundreds_of_claims_cost_no_memory() {
 #[test]
 fn a_node_that_answers_with_long_words_costs_no_memory() {
     large::answers();
+}
+
+#[test]
+fn a_claim_of_a_class_with_many_parameters_keeps_no_other_claim_from_its_volume() {
+    large::parameters();
+}
+
+#[test]
+fn a_node_volume_that_is_not_understood_is_named_and_keeps_no_claim_from_its_volume() {
+    large::not_understood();
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Storage that stays because it was retained in time.
 
 use crate::world::{MEBI, World, tell};
-use flexvol_apiserver::Key;
+use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::json;
-use std::{fs, thread, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 /// The volume was released, and its storage is to be deleted. An administrator sets Retain and deletes the volume, so
 /// the controller removes the finalizers of the NodeVolume, and then of the volume. The agent has read the NodeVolume
@@ -119,5 +122,58 @@ pub fn handed_on() {
             .merge_status(&volume, &released)
             .unwrap();
         world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The claim that got a kept volume is applied again by a manifest with another request and our finalizer.
+pub fn handed_on_to_a_held_claim() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.class("outlives", &json!({"reclaimPolicy": "Retain"}));
+        world.start_on_a_node();
+        world.claim("first", "outlives");
+        world.eventually("the claim to be bound", |world| world.is_bound("first"))?;
+        let name = world.the_claim("first")["spec"]["volumeName"].clone();
+        let volume = Key::new("PersistentVolume", "", name.as_str().unwrap());
+        world.delete_claim("first");
+        world.eventually("the volume to be released", |world| {
+            world.server.store().get(&volume).unwrap()["status"]["phase"] == "Released"
+        })?;
+        world.make(
+            "PersistentVolumeClaim",
+            json!({
+                "metadata": {"name": "second", "namespace": "default"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": "outlives",
+                    "volumeName": name, "resources": {"requests": {"storage": "10Mi"}},
+                },
+            }),
+        );
+        let uid = world.the_claim("second")["metadata"]["uid"].clone();
+        let bound =
+            json!({"spec": {"claimRef": {"namespace": "default", "name": "second", "uid": uid}}});
+        world.server.store().merge(&volume, &bound).unwrap();
+        let bound = json!({"phase": "Bound"});
+        world.server.store().merge_status(&volume, &bound).unwrap();
+        let claim = Key::new("PersistentVolumeClaim", "default", "second");
+        let has = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
+        world.server.store().merge_status(&claim, &has).unwrap();
+        thread::sleep(Duration::from_secs(2));
+        for (size, begun) in [
+            ("20Mi", Instant::now()),
+            ("30Mi", Instant::now()),
+            ("40Mi", Instant::now()),
+        ] {
+            let edit = json!({
+                "metadata": {"finalizers": ["flexvol.dev/provisioning"]},
+                "spec": {"resources": {"requests": {"storage": size}}},
+            });
+            world.edit("second", &edit);
+            world.eventually("the claim to grow", |world| {
+                world.the_claim("second")["status"]["capacity"]["storage"] == size
+                    || begun.elapsed() > Duration::from_secs(30)
+            })?;
+            assert!(begun.elapsed() < Duration::from_secs(30), "{size}");
+        }
+        Ok(())
     });
 }

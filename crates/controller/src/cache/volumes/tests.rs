@@ -226,3 +226,32 @@ fn a_node_that_has_more_than_is_ordered_since_is_not_waited_for() {
     assert!(awaits(3));
     assert!(!awaits(2) && !awaits(1));
 }
+
+#[test]
+fn of_what_a_watch_tells_in_part_nothing_is_believed_until_it_is_told_whole_or_has_gone() {
+    let ours = ServedDrivers::from(["a/b"]);
+    let (volume, node_volume) = (volume("Bound", "a/b"), node_volume("Present", 2));
+    let index = index(&volume, &node_volume);
+    let in_part = |presence| index.node_volume_in_part(&node_volume.metadata, presence);
+    let free = || {
+        let mut nodes = BTreeMap::from([("other".to_owned(), ())]);
+        index.keep_free(&mut nodes);
+        !nodes.is_empty()
+    };
+    assert!(!index.is_unread("pvc-1") && free());
+    in_part(Presence::There);
+    assert!(index.is_unread("pvc-1") && !free(), "it may be of any node");
+    index.node_volume(&node_volume, Presence::There, &ours);
+    assert!(!index.is_unread("pvc-1") && free());
+    in_part(Presence::There);
+    in_part(Presence::Gone);
+    assert!(!index.is_unread("pvc-1") && !index.has_node_volume("pvc-1"));
+    // One that no list has any more has gone, too.
+    in_part(Presence::There);
+    index.volume_in_part(&volume.metadata, Presence::There);
+    index.keep_node_volumes(&HashSet::from(["o".to_owned()]));
+    index.keep_volumes(&HashSet::new());
+    assert!(index.knows("pvc-1") && index.is_unread("pvc-1"));
+    index.keep_node_volumes(&HashSet::new());
+    assert!(!index.knows("pvc-1"));
+}

@@ -1,5 +1,8 @@
 //! Rules of each kind. They depend on who may write into its fields, and how much.
 
+#[cfg(test)]
+mod tests;
+
 use super::Kind;
 use crate::{
     api::well_known::{
@@ -18,6 +21,9 @@ const MESSAGE: Keep = Keep::Text(6 << 10);
 
 /// Limit of trusted objects. No object in etcd is larger.
 const ANY: usize = 2 << 20;
+/// Limit of classes: the API server writes some characters of their parameters and annotations, of 256 KiB each, as six
+/// bytes.
+const CLASSES: usize = 8 << 20;
 /// Typical size of objects that only trusted users write.
 const USUAL: usize = 8 << 10;
 
@@ -252,11 +258,12 @@ const ONE_VOLUME: Keep = object!(
 
 const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 
+/// A NodeVolume in a list or watch. Its class may have given it parameters of 256 KiB, and what follows them is needed.
 const NODE_VOLUME: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
         ("driver", WORD), ("node", WORD), ("state", WORD), ("size", WORD), ("maxRequestedSize", WORD),
-        ("publishing", WORD), ("published", WORD), ("parameters", WORDS),
+        ("publishing", WORD), ("published", WORD), ("parameters", Keep::Checksum),
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),
     "status": Keep::Members(&[
@@ -324,7 +331,7 @@ pub(super) static KINDS: [Kind; 14] = [
         one: Keep::Within(16 << 10, &object!("metadata": metadata!(), "count": WORD)),
         each: 8 << 10, NAMES
     ),
-    trusted!("storage.k8s.io", "storageclasses", ANY),
+    trusted!("storage.k8s.io", "storageclasses", CLASSES),
     trusted!("coordination.k8s.io", "leases", ANY),
     trusted!("", "secrets", ANY),
     trusted!(

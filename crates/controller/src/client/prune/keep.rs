@@ -11,6 +11,9 @@ pub(crate) enum Keep {
     Text(usize),
     /// A string that is kept regardless of the budget. An object has only few of them.
     Sure,
+    /// A checksum of an object's members, all of which are strings: as much as tells whether they have changed, however
+    /// long they are.
+    Checksum,
     /// These members of an object, or of each object in an array. Strings and numbers are kept.
     Members(&'static [(&'static str, Keep)]),
     /// The members of an object whose names have this prefix, each by the rule.

@@ -5,13 +5,17 @@
 //! invalid. An object costs at most its kind's limit in bytes, and that limit determines the page size.
 
 mod budget;
+mod checksum;
 mod keep;
 #[cfg(test)]
 mod tests;
+mod whole;
 
+pub(crate) use checksum::checksum_of;
 pub(crate) use keep::{Keep, TooLarge};
 
 use budget::Budget;
+use checksum::Members;
 use keep::{CUT, DIGITS, MAX_LENGTH, MOST, OVERLONG, begins};
 
 /// An open object or array.
@@ -38,6 +42,8 @@ enum State {
     },
     /// A number, or `true`.
     Bare,
+    /// An object of which only a checksum is kept.
+    Checksum,
     /// A value that is kept unchanged, or dropped.
     Whole {
         kept: bool,
@@ -55,6 +61,7 @@ pub(crate) struct Prune {
     /// Name of the current member, as written.
     name: Vec<u8>,
     text: Vec<u8>,
+    members: Members,
     budget: Option<Budget>,
     failed: Option<TooLarge>,
 }
@@ -68,6 +75,7 @@ impl Prune {
             state: State::Between,
             name: Vec::new(),
             text: Vec::new(),
+            members: Members::new(),
             budget: None,
             failed: None,
         }
@@ -85,6 +93,7 @@ impl Prune {
                 State::Name { escaped } => self.name(byte, escaped),
                 State::Text { .. } => self.text(byte, &mut out),
                 State::Bare => self.bare(byte, &mut out),
+                State::Checksum => self.checksum(byte, &mut out),
                 State::Whole { .. } => self.whole(rest, &mut out),
             };
             if let Some(failed) = self.failed {
@@ -142,7 +151,8 @@ impl Prune {
                 }
                 self.begin_as_it_is(kept);
             }
-            Some(keep) if opens && !matches!(keep, Keep::Text(_) | Keep::Sure) => {
+            Some(Keep::Checksum) if object => self.begin_checksum(),
+            Some(keep) if opens && !matches!(keep, Keep::Text(_) | Keep::Sure | Keep::Checksum) => {
                 if self.pay(self.lead_length() + 2) {
                     self.lead(out);
                     out.push(byte);
@@ -206,12 +216,15 @@ impl Prune {
             Keep::Begins(head, keep) if open.object => {
                 (begins(&self.name, head).then_some(*keep), few && named)
             }
-            Keep::Words(_) | Keep::Text(_) | Keep::Sure if open.object => (None, true),
+            Keep::Words(_) | Keep::Text(_) | Keep::Sure | Keep::Checksum if open.object => {
+                (None, true)
+            }
             Keep::Each(keep) => (Some(*keep), !open.object || named),
             // Such a rule is never on the stack.
             Keep::Within(_, keep) | Keep::Whole(_, keep) => (Some(*keep), true),
             Keep::Text(_)
             | Keep::Sure
+            | Keep::Checksum
             | Keep::But(_)
             | Keep::Members(_)
             | Keep::Begins(..)
@@ -322,74 +335,6 @@ impl Prune {
             self.lead(out);
             out.extend_from_slice(&self.text);
         }
-    }
-
-    /// Consumes the available part of a value that is kept unchanged, or dropped.
-    fn whole(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> usize {
-        let State::Whole {
-            kept,
-            mut depth,
-            mut text,
-            mut escaped,
-        } = self.state
-        else {
-            return 0;
-        };
-        let mut taken = 0;
-        let mut ended = false;
-        for &byte in bytes {
-            if text {
-                taken += 1;
-                match byte {
-                    _ if escaped => escaped = false,
-                    b'\\' => escaped = true,
-                    b'"' => text = false,
-                    _ => continue,
-                }
-                ended = !text && depth == 0;
-            } else {
-                // The byte after a number belongs to the enclosing value.
-                ended = depth == 0 && ends_bare(byte);
-                if ended {
-                    break;
-                }
-                taken += 1;
-                match byte {
-                    b'"' => text = true,
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => {
-                        depth -= 1;
-                        ended = depth == 0;
-                    }
-                    _ => {}
-                }
-            }
-            if ended {
-                break;
-            }
-        }
-        self.state = if ended {
-            State::Between
-        } else {
-            State::Whole {
-                kept,
-                depth,
-                text,
-                escaped,
-            }
-        };
-        if kept {
-            if self.pay(taken) {
-                out.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-            } else {
-                // A truncated value is useless.
-                self.failed = self.budget.as_ref().map(|budget| TooLarge(budget.most));
-            }
-        }
-        if ended {
-            self.ended();
-        }
-        taken
     }
 }
 

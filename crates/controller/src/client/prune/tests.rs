@@ -3,6 +3,7 @@
 use super::{keep::begins, *};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 static ANY: Keep = Keep::Members(&[
     ("a", Keep::WORD),
@@ -15,6 +16,8 @@ static ANY: Keep = Keep::Members(&[
     ),
     ("xa", Keep::Words(&["x", "xx"])),
 ]);
+
+static SUM: Keep = Keep::Members(&[("a", Keep::Checksum), ("b", Keep::WORD)]);
 
 /// Prunes a parsed value. Returns `None` if nothing is kept.
 fn reference(value: &Value, keep: &'static Keep) -> Option<Value> {
@@ -110,8 +113,30 @@ proptest! {
     }
 
     #[test]
+    fn a_checksum_is_that_of_the_whole_object_however_it_is_written_and_cut(
+        (members, size, escaped) in
+            (prop::collection::btree_map("[a-c<\u{1}ä\\\\\"]{1,3}", "[xy\\\\\"{}:,\n<ä]{0,5}", 0..6), 1usize..40, any::<bool>())
+    ) {
+        let mut text = json!({"a": members, "b": members.len()}).to_string();
+        if escaped {
+            text = text.replace('<', "\\u003c").replace("ä", "\\u00E4");
+        }
+        let mut prune = Prune::new(&SUM);
+        let parts = text.as_bytes().chunks(size);
+        let kept: Vec<u8> = parts.flat_map(|part| prune.next(part).unwrap()).collect();
+        let read: Value = serde_json::from_slice(&kept).unwrap();
+        prop_assert_eq!(&read["b"], &json!(members.len()));
+        let read: BTreeMap<String, String> = serde_json::from_value(read["a"].clone()).unwrap();
+        prop_assert_eq!((read.len(), checksum_of(&read)), (1, checksum_of(&members)));
+        let mut other = members.clone();
+        other.insert("z".to_owned(), String::new());
+        prop_assert_ne!(checksum_of(&read), checksum_of(&other));
+    }
+
+    #[test]
     fn what_is_no_json_harms_nobody(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Prune::new(&ANY).next(&bytes);
+        let _ = Prune::new(&SUM).next(&[b"{\"a\":{", &*bytes].concat());
     }
 }
 

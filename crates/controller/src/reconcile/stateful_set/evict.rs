@@ -5,10 +5,10 @@
 //! budgets.
 
 use super::{
-    SOON, WAITS,
+    SOON, TURN, WAITS,
     eviction_decision::{Decision, Snapshot, Why, decide},
     recent_evictions::Stopped,
-    snapshot::{read_set, snapshot},
+    snapshot::{Pods, read_set},
 };
 use crate::{
     api::well_known::RESIZE_FAILED,
@@ -28,12 +28,12 @@ use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// The result of a pod's turn.
-enum Turn {
-    /// The pod was evicted, or the set waits for it.
+/// The result of a set's turn.
+pub(super) enum Turn {
+    /// A pod was evicted, or the set waits for one.
     Taken(Outcome),
-    /// The pod cannot be evicted yet, and the next one has its turn.
-    Passed(Why),
+    /// No pod down to this ordinal can be evicted yet.
+    Passed(i64),
 }
 
 /// Evicts pods whose volumes grow only then.
@@ -56,38 +56,36 @@ impl Evictions {
     }
 
     /// Evicts the first of these pods that may be evicted, or waits for it. A pod is passed over if the storage of
-    /// any of its claims has to grow first.
-    pub async fn offline(&self, set: &StatefulSet, turns: &[i64]) -> Result<Outcome> {
-        let mut outcome = Outcome::RequeueWithBackoff(WAITS);
-        for ordinal in turns {
-            outcome = match self.turn(set, *ordinal).await? {
-                Turn::Passed(why) => {
-                    self.passes_over(set, *ordinal, &why);
-                    Outcome::RequeueWithBackoff(WAITS)
+    /// any of its claims has to grow first. Ends after some claims, so that the next set has its turn. Events are
+    /// recorded if it `tells`.
+    pub async fn offline(&self, set: &StatefulSet, ordinals: &[i64], tells: bool) -> Result<Turn> {
+        let namespace = set.namespace().unwrap_or_default();
+        let mut pods = Pods::list(&self.client, &self.ours, set, ordinals).await?;
+        let mut passed = i64::MAX;
+        for ordinal in ordinals {
+            if pods.claims_read() >= TURN {
+                break;
+            }
+            let mut seen = pods.snapshot(*ordinal).await?;
+            self.stopped.mark(&namespace, &mut seen.claims);
+            match decide(&seen, Timestamp::now()) {
+                Decision::Evict { name, uid } => {
+                    let outcome = self.look_again(set, *ordinal, &name, &uid).await?;
+                    return Ok(Turn::Taken(outcome));
                 }
-                Turn::Taken(outcome) => return Ok(outcome),
-            };
+                Decision::Wait(why @ Why::Storage(_)) => {
+                    self.passes_over(set, *ordinal, &why, tells);
+                    passed = *ordinal;
+                }
+                Decision::Wait(why) => return Ok(Turn::Taken(self.waits(set, &seen, &why))),
+            }
         }
-        Ok(outcome)
+        Ok(Turn::Passed(passed))
     }
 
     /// Reports why another pod has its turn.
-    pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &Why) {
-        self.tell(set, ordinal, why, Some(EventType::Normal));
-    }
-
-    async fn turn(&self, set: &StatefulSet, last: i64) -> Result<Turn> {
-        let namespace = set.namespace().unwrap_or_default();
-        let mut seen = snapshot(&self.client, &self.ours, set, last).await?;
-        self.stopped.mark(&namespace, &mut seen.claims);
-        match decide(&seen, Timestamp::now()) {
-            Decision::Evict { name, uid } => {
-                let outcome = self.look_again(set, last, &name, &uid).await?;
-                Ok(Turn::Taken(outcome))
-            }
-            Decision::Wait(why @ Why::Storage(_)) => Ok(Turn::Passed(why)),
-            Decision::Wait(why) => Ok(Turn::Taken(self.waits(set, &seen, &why))),
-        }
+    pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &Why, tells: bool) {
+        self.tell(set, ordinal, why, tells.then_some(EventType::Normal));
     }
 
     /// Evicts a pod after a second live read, if it still may be evicted.
@@ -107,7 +105,8 @@ impl Evictions {
         if !same || again.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::RequeueAfter(SOON));
         }
-        let mut seen = snapshot(&self.client, &self.ours, &again, last).await?;
+        let mut pods = Pods::list(&self.client, &self.ours, &again, &[last]).await?;
+        let mut seen = pods.snapshot(last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {

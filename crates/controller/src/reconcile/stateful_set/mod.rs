@@ -13,10 +13,12 @@ mod needs;
 mod recent_evictions;
 mod round;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     api::well_known::RESIZE_FAILED,
-    client::{Read, Refusal, error_message, refusal},
+    client::{Read, Refusal, Told, error_message, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::{restarts, wanted},
@@ -29,7 +31,7 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
-use evict::Evictions;
+use evict::{Evictions, Turn};
 use eviction_decision::Why;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
@@ -54,8 +56,8 @@ const WORKERS: Workers = Workers {
     long: 0,
 };
 
-/// Interval after which a set is reconciled again if a claim was asked to grow, and minimum interval between
-/// reconciliations because of events, so that frequent edits of one set do not delay others.
+/// Interval after which a set is reconciled again if a claim was asked to grow, and minimum interval between the end of a
+/// turn and the next one because of events, so that frequent edits of one set do not delay others.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Backoff for a set with waiting claims, if it does not change.
@@ -70,7 +72,8 @@ const DONE: Backoff = Backoff {
     longest: Duration::from_secs(3600),
 };
 
-/// Number of claims after which the next set has its turn, so that a set with thousands does not delay others.
+/// Number of claims, or of pods that may be evicted, after which the next set has its turn, so that a set with thousands
+/// does not delay others.
 const TURN: usize = 20;
 
 /// Reconciler of stateful sets.
@@ -82,9 +85,17 @@ struct Reconciler {
     events: Arc<EventRecorder>,
     /// Rounds in progress, by set.
     rounds: Mutex<HashMap<String, Round>>,
-    /// When sets were last reconciled.
-    looked: Mutex<HashMap<String, Instant>>,
+    /// The last turns of sets.
+    looks: Mutex<HashMap<String, Look>>,
     evictions: Evictions,
+}
+
+/// A turn of a set.
+#[derive(Debug, Default)]
+struct Look {
+    ended: Option<Instant>,
+    /// Whether the set had an event since its beginning.
+    again: bool,
 }
 
 /// Runs the reconciler for ever.
@@ -114,7 +125,7 @@ impl Reconciler {
             )),
             events,
             rounds: Mutex::default(),
-            looked: Mutex::default(),
+            looks: Mutex::default(),
             evictions,
         })
     }
@@ -125,38 +136,70 @@ impl Reconciler {
         let reconcile = |key: String| {
             self.looks(&key);
             let this = Arc::clone(&self);
-            async move { this.reconcile(&key).await }
+            async move {
+                let outcome = this.reconcile(&key).await;
+                this.looked(&key);
+                outcome
+            }
         };
         WORKERS.run(Arc::clone(&self.queue), reconcile).await;
     }
 
     async fn watch(&self) {
-        let sets: Api<StatefulSet> = Api::all(self.client.clone());
+        let sets: Api<Told<StatefulSet>> = Api::all(self.client.clone());
         let handle = |event| {
-            if let Event::Object(set, Presence::There) = event
+            let set = match event {
+                Event::Object(set, Presence::There) => Some(set),
+                // Its turn reads it live, and tells its owner.
+                Event::Part(part, Presence::There) => part.object,
+                _ => None,
+            };
+            if let Some(set) = set
                 && (!wanted(&set).is_empty() || restarts(&set).is_err())
             {
                 let namespace = set.namespace().unwrap_or_default();
                 let key = format!("{namespace}/{}", set.name_any());
                 // Namespaces take turns.
-                self.queue.push_by(&namespace, &key, self.due(&key));
+                if let Some(due) = self.due(&key) {
+                    self.queue.push_by(&namespace, &key, due);
+                }
             }
         };
         reflect(sets, watcher::Config::default(), handle).await;
     }
 
+    /// Notes that a turn of a set begins, until [`looked`](Self::looked).
     fn looks(&self, key: &str) {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        looked.retain(|_, at| at.elapsed() < SOON);
-        looked.insert(key.to_owned(), Instant::now());
+        let mut all = self.all_looks();
+        all.retain(|_, look| look.ended.is_none_or(|at| at.elapsed() < SOON));
+        all.insert(key.to_owned(), Look::default());
     }
 
-    /// When a set with an event may be reconciled.
-    fn due(&self, key: &str) -> Instant {
-        let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        looked
-            .get(key)
-            .map_or_else(Instant::now, |looked| *looked + SOON)
+    /// Notes that the turn has ended. If the set had an event meanwhile, it is looked at again.
+    fn looked(&self, key: &str) {
+        let again = self.all_looks().get_mut(key).is_some_and(|look| {
+            look.ended = Some(Instant::now());
+            look.again
+        });
+        if again {
+            let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+            self.queue.push_by(namespace, key, Instant::now() + SOON);
+        }
+    }
+
+    /// When a set with an event may be reconciled, unless it is being reconciled.
+    fn due(&self, key: &str) -> Option<Instant> {
+        match self.all_looks().get_mut(key) {
+            None => Some(Instant::now()),
+            Some(look) => {
+                look.again |= look.ended.is_none();
+                look.ended.map(|ended| ended + SOON)
+            }
+        }
+    }
+
+    fn all_looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn reconcile(&self, key: &str) -> Result<Outcome> {
@@ -187,18 +230,31 @@ impl Reconciler {
             if round.asked || restarts(&set) != Ok(true) {
                 return Ok(round.outcome());
             }
-            if let Some((ordinal, claim)) = round.fail.last_key_value() {
-                self.evictions
-                    .passes_over(&set, *ordinal, &Why::Storage(claim.clone()));
+            if let Some(outcome) = self.offline(&set, &mut round).await? {
+                return Ok(outcome);
             }
-            let turns = round.turns();
-            if turns.is_empty() {
-                return Ok(round.outcome());
-            }
-            return self.evictions.offline(&set, &turns).await;
         }
         self.rounds().insert(key.to_owned(), round);
-        Ok(Outcome::RequeueAfter(Duration::ZERO))
+        Ok(Outcome::GoOn)
+    }
+
+    /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
+    async fn offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
+        let begins = round.passed.is_none();
+        if let Some((ordinal, claim)) = round.fail.last_key_value().filter(|_| begins) {
+            let why = Why::Storage(claim.clone());
+            self.evictions.passes_over(set, *ordinal, &why, true);
+        }
+        let turns = round.turns();
+        if turns.is_empty() {
+            return Ok(Some(round.outcome()));
+        }
+        // Nobody reads hundreds of events.
+        match self.evictions.offline(set, &turns, begins).await? {
+            Turn::Taken(outcome) => return Ok(Some(outcome)),
+            Turn::Passed(ordinal) => round.passed = Some(ordinal),
+        }
+        Ok(round.turns().is_empty().then(|| round.outcome()))
     }
 
     fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {

@@ -28,6 +28,8 @@ pub(super) struct Round {
     grow: BTreeSet<i64>,
     /// Ordinals of pods with a claim whose storage cannot grow, with that claim. They block no other either.
     pub fail: BTreeMap<i64, String>,
+    /// The last pod that was passed over. The next turn goes on below it.
+    pub passed: Option<i64>,
 }
 
 impl Round {
@@ -55,9 +57,11 @@ impl Round {
         }
     }
 
-    /// Ordinals of the pods that may be evicted, the highest first.
+    /// Ordinals of the next pods that may be evicted, the highest first, as many as one turn may look at.
     pub fn turns(&self) -> Vec<i64> {
-        let able = |ordinal: &&i64| !self.fail.contains_key(ordinal);
+        let able = |ordinal: &&i64| {
+            !self.fail.contains_key(ordinal) && self.passed.is_none_or(|passed| **ordinal < passed)
+        };
         let able = self.grow.iter().rev().filter(able);
         able.take(TURN).copied().collect()
     }
@@ -128,6 +132,8 @@ mod tests {
             round.found(&need, &asked(template, ordinal));
         }
         assert_eq!(round.turns(), [1, 0]);
+        round.passed = Some(1);
+        assert_eq!(round.turns(), [0], "it goes on where the last turn ended");
         assert_eq!(round.fail.last_key_value().unwrap().1, "data-db-3");
         assert_eq!(round.outcome(), Outcome::RequeueWithBackoff(WAITS));
     }

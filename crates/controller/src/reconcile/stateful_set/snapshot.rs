@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::eviction_decision::{Claim, Pod, Snapshot, State};
+use super::eviction_decision::{Claim, Decision, Pod, Snapshot, State, Why, decide};
 use crate::{
     api::{
         v1alpha1::NodeVolume,
@@ -17,7 +17,7 @@ use crate::{
         claim::{condition, failure, is_expanding, request},
         meta::uid,
         node::keeps_out,
-        pod::{self, claims_of, node_of, tolerations},
+        pod::{self, Toleration, claims_of, node_of, tolerations},
         stateful_set::ordinals,
     },
     observe::node_volume_of,
@@ -31,6 +31,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams, core::Selector};
+use std::collections::HashMap;
 
 /// Reads the set. Returns `None` if it is gone, or, with an event, if it was read in part.
 pub(super) async fn read_set(
@@ -51,77 +52,141 @@ pub(super) async fn read_set(
     Ok((!cut).then_some(set))
 }
 
-/// Reads pods before claims: a running pod's volumes have grown, if necessary, and its claims tell that.
-pub(super) async fn snapshot(
-    client: &Client,
-    ours: &ServedDrivers,
-    set: &StatefulSet,
-    last: i64,
-) -> Result<Snapshot> {
-    let namespace = set.namespace().unwrap_or_default();
-    let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
-    let selector = Selector::try_from(set.spec.selector.clone());
-    let pages = ListParams::default()
-        .labels_from(&selector.context("read what the set selects")?)
-        .limit(page::<pod::Pod>());
-    let mut found = Vec::new();
-    let (mut names, mut tolerated, mut node) = (Vec::new(), Vec::new(), None);
-    let now = Timestamp::now();
-    let listed = paginate::each(&pods, pages, |pod| {
-        let Some(pod_of_set) = pod_of(set, pod, now) else {
-            return;
-        };
-        if pod_of_set.ordinal == last {
-            names = claims_of(pod);
-            tolerated = tolerations(pod);
-            node = node_of(pod).map(str::to_owned);
-        }
-        found.push(pod_of_set);
-    });
-    listed.await.context("list pods")?;
-    let mut claims = Vec::new();
-    for name in names {
-        claims.extend(growing(client, ours, &namespace, &name).await?);
+/// The pods of a set, and what decides about the eviction of some of them. Nothing is read twice.
+pub(super) struct Pods<'a> {
+    client: &'a Client,
+    ours: &'a ServedDrivers,
+    set: &'a StatefulSet,
+    all: Vec<Pod>,
+    candidates: HashMap<i64, Candidate>,
+    /// Claims that were read. Those without a need to grow have no value.
+    claims: HashMap<String, Option<Claim>>,
+}
+
+/// A pod that may be evicted.
+struct Candidate {
+    claims: Vec<String>,
+    tolerated: Vec<Toleration>,
+    node: Option<String>,
+}
+
+impl<'a> Pods<'a> {
+    /// Lists the pods of the set, of which those with these ordinals may be evicted. Pods are read before claims: a
+    /// running pod's volumes have grown, if necessary, and its claims tell that.
+    pub async fn list(
+        client: &'a Client,
+        ours: &'a ServedDrivers,
+        set: &'a StatefulSet,
+        ordinals: &[i64],
+    ) -> Result<Self> {
+        let namespace = set.namespace().unwrap_or_default();
+        let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
+        let selector = Selector::try_from(set.spec.selector.clone());
+        let pages = ListParams::default()
+            .labels_from(&selector.context("read what the set selects")?)
+            .limit(page::<pod::Pod>());
+        let (mut all, mut candidates) = (Vec::new(), HashMap::new());
+        let now = Timestamp::now();
+        let listed = paginate::each(&pods, pages, |pod| {
+            let Some(pod_of_set) = pod_of(set, pod, now) else {
+                return;
+            };
+            if ordinals.contains(&pod_of_set.ordinal) {
+                let mut claims = claims_of(pod);
+                claims.sort_unstable();
+                claims.dedup();
+                let candidate = Candidate {
+                    claims,
+                    tolerated: tolerations(pod),
+                    node: node_of(pod).map(str::to_owned),
+                };
+                candidates.insert(pod_of_set.ordinal, candidate);
+            }
+            all.push(pod_of_set);
+        });
+        listed.await.context("list pods")?;
+        Ok(Pods {
+            client,
+            ours,
+            set,
+            all,
+            candidates,
+            claims: HashMap::new(),
+        })
     }
-    let kept_out = match node.filter(|_| !claims.is_empty()) {
-        Some(node) => {
-            let nodes: Api<Read<Node>> = Api::all(client.clone());
-            let found = nodes.get_opt(&node).await.context("read a node")?;
-            let why = keeps_out(found.as_ref(), &tolerated);
-            why.map(|why| format!("node {node} {why}"))
+
+    /// Number of claims that were read.
+    pub fn claims_read(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Reads what decides about one of those pods, and no more: nothing if other pods decide, and no claim after one
+    /// whose storage has to grow first.
+    pub async fn snapshot(&mut self, last: i64) -> Result<Snapshot> {
+        let mut seen = Snapshot {
+            rolls: rolls(self.set, &self.all),
+            ordinals: ordinals(self.set),
+            pods: self.all.clone(),
+            last,
+            claims: Vec::new(),
+            kept_out: None,
+        };
+        if decide(&seen, Timestamp::now()) != Decision::Wait(Why::Nothing) {
+            return Ok(seen);
         }
-        None => None,
-    };
-    Ok(Snapshot {
-        rolls: rolls(set, &found),
-        ordinals: ordinals(set),
-        pods: found,
-        last,
-        claims,
-        kept_out,
-    })
+        let Some(candidate) = self.candidates.get(&last) else {
+            return Ok(seen);
+        };
+        for name in &candidate.claims {
+            let claim = match self.claims.get(name) {
+                Some(known) => known.clone(),
+                None => {
+                    let read = growing(self.client, self.ours, self.set, name).await?;
+                    self.claims.insert(name.clone(), read.clone());
+                    read
+                }
+            };
+            let waits_for_storage = claim.as_ref().is_some_and(|claim| claim.pending.is_none());
+            seen.claims.extend(claim);
+            if waits_for_storage {
+                return Ok(seen);
+            }
+        }
+        if let Some(node) = candidate.node.as_ref().filter(|_| !seen.claims.is_empty()) {
+            let nodes: Api<Read<Node>> = Api::all(self.client.clone());
+            let found = nodes.get_opt(node).await.context("read a node")?;
+            let why = keeps_out(found.as_ref(), &candidate.tolerated);
+            seen.kept_out = why.map(|why| format!("node {node} {why}"));
+        }
+        Ok(seen)
+    }
 }
 
 /// Reads a claim, and returns it if it has to grow.
 async fn growing(
     client: &Client,
     ours: &ServedDrivers,
-    namespace: &str,
+    set: &StatefulSet,
     name: &str,
 ) -> Result<Option<Claim>> {
-    let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), namespace);
-    let claim = claims.get_opt(name).await.context("read a claim")?;
-    // A claim that was read in part may have to grow, and may be unable to.
-    if claim.as_ref().is_some_and(|claim| claim.cut) {
-        return Ok(Some(Claim {
-            name: name.to_owned(),
-            pending: None,
-            stored: None,
-            stopped: false,
-        }));
-    }
-    let Some(claim) = claim.map(|claim| claim.object).filter(is_expanding) else {
+    let namespace = set.namespace().unwrap_or_default();
+    let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), &namespace);
+    let Some(Read { object: claim, cut }) = claims.get_opt(name).await.context("read a claim")?
+    else {
         return Ok(None);
+    };
+    if !cut && !is_expanding(&claim) {
+        return Ok(None);
+    }
+    let mut growing = Claim {
+        name: name.to_owned(),
+        pending: None,
+        stored: None,
+        stopped: false,
+    };
+    // A claim that was read in part may have to grow, and may be unable to.
+    let Some(since) = waits_since(&claim).filter(|_| !cut) else {
+        return Ok(Some(growing));
     };
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let volume = claim
@@ -130,38 +195,35 @@ async fn growing(
         .and_then(|spec| spec.volume_name.as_deref());
     let node_volume = node_volumes.get_opt(volume.unwrap_or_default()).await;
     let node_volume = node_volume.context("read the NodeVolume")?;
-    Ok(Some(Claim {
-        name: name.to_owned(),
-        pending: pending(
-            &claim,
-            node_volume
-                .as_ref()
-                .map(|node_volume| node_volume_of(node_volume, ours))
-                .as_ref(),
-        ),
-        stored: node_volume.as_ref().and_then(written),
-        stopped: false,
-    }))
+    let reduced = node_volume
+        .as_ref()
+        .map(|node_volume| node_volume_of(node_volume, ours));
+    growing.pending = Some(since).filter(|_| has_storage(&claim, reduced.as_ref()));
+    growing.stored = node_volume.as_ref().and_then(written);
+    Ok(Some(growing))
 }
 
-/// Since when only the file system of a growing claim has to grow. Without a NodeVolume of ours, the claim's own
-/// condition is believed.
-fn pending(
-    claim: &PersistentVolumeClaim,
-    node_volume: Option<&claims::NodeVolume>,
-) -> Option<Timestamp> {
-    let asked = request(claim.spec.as_ref()?).ok()?;
-    let has_storage = node_volume.is_none_or(|node_volume| {
+/// Since when only the file system of a growing claim has to grow, by the claim's own condition.
+fn waits_since(claim: &PersistentVolumeClaim) -> Option<Timestamp> {
+    let condition = condition(claim, FILE_SYSTEM_RESIZE_PENDING)?;
+    let since = condition.last_transition_time.as_ref();
+    let since = since.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    failure(claim).is_none().then_some(since)
+}
+
+/// Whether a claim's storage has the size that was asked for. Without a NodeVolume of ours, the claim's own condition
+/// is believed.
+fn has_storage(claim: &PersistentVolumeClaim, node_volume: Option<&claims::NodeVolume>) -> bool {
+    let Some(Ok(asked)) = claim.spec.as_ref().map(request) else {
+        return false;
+    };
+    node_volume.is_none_or(|node_volume| {
         let reached = match node_volume.answer {
             Answer::Present(size) => size.is_none_or(|size| size >= asked),
             Answer::None | Answer::Absent => false,
         };
         reached && node_volume.desired == StorageState::Present && node_volume.problem.is_none()
-    });
-    let since = condition(claim, FILE_SYSTEM_RESIZE_PENDING)?
-        .last_transition_time
-        .as_ref();
-    (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+    })
 }
 
 /// When a NodeVolume or its answer was last written. What the answer reports had been reached by then.

@@ -52,7 +52,7 @@ impl View {
     /// # Errors
     /// When the API server does not answer.
     pub async fn cached(context: &Context, name: &str) -> Result<Option<View>> {
-        if context.index.may_be_others(name) {
+        if context.index.may_be_others(name) || context.index.is_unread(name) {
             return Ok(None);
         }
         let entry = context.index.get(name);
@@ -87,7 +87,8 @@ impl View {
             }
         }
         if let Some(class) = live.claim.as_ref().and_then(claim::class_name) {
-            live.class = context.classes.get(&context.client, class).await?;
+            let (client, watches) = (&context.client, &context.metrics.watches);
+            live.class = context.classes.get(client, watches, class).await?;
         }
         if entry.node_volume.is_none() {
             live.away = away(context, &live).await?;

@@ -12,6 +12,7 @@ use crate::{
     },
     cache::event_filter::ClaimSummary,
     claims::{Answer, Reclaim},
+    client::{Part, Told},
     k8s::{
         claim,
         meta::{has_finalizer, uid},
@@ -24,7 +25,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use kube::{Api, Resource, ResourceExt, runtime::watcher};
+use kube::{Api, Resource, ResourceExt, api::ObjectMeta, runtime::watcher};
 use serde::de::DeserializeOwned;
 use std::{
     collections::HashSet,
@@ -39,45 +40,59 @@ const BINDING: Duration = Duration::from_millis(500);
 /// Watches all kinds on which volumes depend.
 pub(super) fn watch_all(context: &Arc<Context>) {
     context.nodes.listen();
-    watch(context, claim_seen, |context, listed| {
+    watch(context, claim_seen, None, |context, listed| {
         context.expansions.keep(listed);
         context.claims.keep(listed)
     });
-    watch(context, volume_seen, |context, listed| {
-        context.index.keep_volumes(listed)
-    });
-    watch(context, node_volume_seen, |context, listed| {
-        let gone = context.index.keep_node_volumes(listed);
-        context
-            .nodes
-            .node_volumes_gone(gone.iter().map(String::as_str));
-        gone
-    });
-    watch(context, class_seen, |context, listed| {
+    watch(
+        context,
+        volume_seen,
+        Some(volume_in_part),
+        |context, listed| context.index.keep_volumes(listed),
+    );
+    watch(
+        context,
+        node_volume_seen,
+        Some(node_volume_in_part),
+        |context, listed| {
+            let gone = context.index.keep_node_volumes(listed);
+            context
+                .nodes
+                .node_volumes_gone(gone.iter().map(String::as_str));
+            gone
+        },
+    );
+    watch(context, class_seen, None, |context, listed| {
         context.classes.keep(listed);
         Vec::new()
     });
     // A node that is gone falls silent, and then its existence is checked.
-    watch(context, node_seen, |_, _| Vec::new());
+    watch(context, node_seen, None, |_, _| Vec::new());
 }
 
 /// Watches all objects of a kind. After a repeated list, `keep` drops all objects except those with these UIDs, and
-/// returns the volumes of the dropped ones.
+/// returns the volumes of the dropped ones. Objects of which not all is known go to `in_part`, where there is one.
 fn watch<K>(
     context: &Arc<Context>,
     seen: fn(&Context, &K, Presence),
+    in_part: Option<fn(&Context, &Part<K>, Presence)>,
     keep: fn(&Context, &HashSet<String>) -> Vec<String>,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     context.watches.fetch_add(1, Ordering::Relaxed);
-    let api: Api<K> = Api::all(context.client.clone());
+    let api: Api<Told<K>> = Api::all(context.client.clone());
     let context = Arc::clone(context);
     tokio::spawn(async move {
         let mut first = true;
         let handle = |event| match event {
             Event::ListBegins => {}
             Event::Object(object, presence) => seen(&context, &object, presence),
+            Event::Part(part, presence) => match (in_part, &part.object) {
+                (Some(in_part), _) => in_part(&context, &part, presence),
+                (None, Some(object)) => seen(&context, object, presence),
+                (None, None) => {}
+            },
             Event::Listed(listed) => {
                 // Known objects that the list lacks were deleted without an event.
                 let gone = listed.map(|listed| keep(&context, &listed));
@@ -93,9 +108,26 @@ fn watch<K>(
     });
 }
 
+/// Applies a watch's report of a volume of which not all is known: it is read live.
+fn volume_in_part(context: &Context, part: &Part<PersistentVolume>, presence: Presence) {
+    context.index.volume_in_part(&part.metadata, presence);
+    enqueue_part(context, &part.metadata);
+}
+
+/// Like [`volume_in_part`], for a NodeVolume.
+fn node_volume_in_part(context: &Context, part: &Part<NodeVolume>, presence: Presence) {
+    context.index.node_volume_in_part(&part.metadata, presence);
+    enqueue_part(context, &part.metadata);
+}
+
+fn enqueue_part(context: &Context, meta: &ObjectMeta) {
+    if !context.own_writes.has(meta) {
+        context.enqueue(meta.name.as_deref().unwrap_or_default());
+    }
+}
+
 fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presence) {
     let claims = &context.claims;
-    let there = presence == Presence::There;
     let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
     let seen = ClaimSummary::of(claim);
     let name = volume_name(uid(&claim.metadata));
@@ -104,10 +136,11 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         // A claim that is recreated by hand may lack the annotation. Its volume may not have been listed yet.
         None => seen.bound_to() == Some(&name),
     };
-    let other = seen.bound_to().filter(|volume| {
-        // The volume was made for another claim, which is gone.
-        !held && *volume != name && context.index.has_volume(volume)
-    });
+    // The volume was made for another claim, which is gone.
+    let other = seen
+        .bound_to()
+        .filter(|volume| *volume != name && context.index.has_volume(volume))
+        .map(str::to_owned);
     // The author may have removed the provisioner's annotation before a watch reported the NodeVolume.
     let known = claims.has(&name) || context.index.has_node_volume(&name);
     if !ours && !held && !known && other.is_none() {
@@ -121,13 +154,28 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
             }
         }
     }
-    let name = match other {
-        Some(other) => {
-            claims.forget(&name);
-            other.to_owned()
-        }
-        None => name,
+    let Some(other) = other else {
+        return claim_of(context, claim, seen, name, presence, held);
     };
+    // Whatever finalizers its author has given it, that volume is the claim's.
+    claim_of(context, claim, seen.clone(), other, presence, false);
+    if held {
+        claim_of(context, claim, seen, name, presence, held);
+    } else {
+        claims.forget(&name);
+    }
+}
+
+/// Applies a watch's report of a claim to one volume, which the claim has or after which the volume is named.
+fn claim_of(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    seen: ClaimSummary,
+    name: String,
+    presence: Presence,
+    held: bool,
+) {
+    let (claims, there) = (&context.claims, presence == Presence::There);
     let namespace = seen.namespace.clone();
     let fails = claim::failure(claim).is_some();
     let is_bound = seen.bound_to().is_some();

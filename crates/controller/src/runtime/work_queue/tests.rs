@@ -100,6 +100,28 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_in_vain_is_looked_at_ever_more_rarely_also_if_a_look_takes_several_turns() {
+    let backoff = Backoff {
+        first: MINUTE,
+        longest: MINUTE * 60,
+    };
+    let queue = queue(MINUTE);
+    queue.push("", "a");
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        let before = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(queue.next().await, "a");
+            queue.done("a", Outcome::GoOn);
+        }
+        assert_eq!(queue.next().await, "a");
+        pauses.push((Instant::now() - before).as_secs() / 60);
+        queue.done("a", Outcome::RequeueWithBackoff(backoff));
+    }
+    assert_eq!(pauses, [0, 1, 2, 4]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_due() {
     let queue = queue(MINUTE);
     queue.push("", "a");

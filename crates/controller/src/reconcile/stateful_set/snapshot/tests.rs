@@ -180,14 +180,12 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
             }))
             .unwrap()
         });
-        pending(
-            &claim,
-            node_volume
-                .as_ref()
-                .map(|node_volume| node_volume_of(node_volume, &ServedDrivers::from(["a/b"])))
-                .as_ref(),
-        )
-        .map(|time| time.to_string())
+        let reduced = node_volume
+            .as_ref()
+            .map(|node_volume| node_volume_of(node_volume, &ServedDrivers::from(["a/b"])));
+        waits_since(&claim)
+            .filter(|_| has_storage(&claim, reduced.as_ref()))
+            .map(|time| time.to_string())
     };
     let has = |size: u64| Some(json!({"state": "Present", "size": size, "observedGeneration": 1}));
     let then = Some(THEN.to_owned());

@@ -83,3 +83,48 @@ async fn a_volume_that_is_removed_by_force_is_looked_at_where_its_claim_has_gone
         assert_eq!(next.is_ok(), looks, "{state}: it was to be deleted, or not");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_handed_on_is_looked_at_whatever_finalizers_its_claim_has() {
+    let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let client = Client::new(tower::service_fn(nobody), "default");
+    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
+    let ours = ServedDrivers::from(["a/b"]);
+    let context = Context::new(client, ours, nodes, Metrics::default());
+    let volume: PersistentVolume = from_value(json!({
+        "metadata": {
+            "name": "pvc-1", "uid": "v", "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"},
+        },
+        "spec": {
+            "claimRef": {"namespace": "ns", "name": "data", "uid": "2"},
+            "flexVolume": {"driver": "a/b"},
+        },
+        "status": {"phase": "Bound"},
+    }))
+    .unwrap();
+    context
+        .index
+        .volume(&volume, Presence::There, &context.ours);
+    let claim = |version: &str, finalizers: &[&str]| -> PersistentVolumeClaim {
+        from_value(json!({
+            "metadata": {
+                "name": "data", "namespace": "ns", "uid": "2", "resourceVersion": version,
+                "finalizers": finalizers,
+            },
+            "spec": {"volumeName": "pvc-1", "resources": {"requests": {"storage": "2Gi"}}},
+            "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+        }))
+        .unwrap()
+    };
+    claim_seen(&context, &claim("7", &[CLAIM_FINALIZER]), Presence::There);
+    let both = [context.queue.next().await, context.queue.next().await];
+    assert_eq!(
+        HashSet::from(both),
+        HashSet::from(["pvc-1", "pvc-2"].map(str::to_owned))
+    );
+    // The finalizer is removed by this process.
+    let freed = claim("8", &[]);
+    context.own_writes.add(&freed.metadata);
+    claim_seen(&context, &freed, Presence::There);
+    assert!(context.claims.has("pvc-1") && !context.claims.has("pvc-2"));
+}

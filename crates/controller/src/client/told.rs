@@ -1,0 +1,70 @@
+//! Objects of lists and watches. One that cannot be understood must not end the list or watch of all others.
+
+use kube::{Resource, api::ObjectMeta};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// An object, as far as a list or watch told of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Told<K> {
+    /// All that is needed of it.
+    Whole(K),
+    /// A part of it.
+    Part(Box<Part<K>>),
+}
+
+/// An object of which a part was dropped, or that lacks required fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<K> {
+    /// Which object it is, and whether it is being deleted.
+    pub metadata: ObjectMeta,
+    /// The rest, unless required fields are missing.
+    pub object: Option<K>,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Told<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let object = K::deserialize(&value).ok();
+        let cut = value.get("cut").and_then(Value::as_bool) == Some(true);
+        Ok(match object {
+            Some(object) if !cut => Told::Whole(object),
+            object => {
+                let metadata = value.get("metadata").map(ObjectMeta::deserialize);
+                let metadata = metadata.and_then(Result::ok).unwrap_or_default();
+                Told::Part(Box::new(Part { metadata, object }))
+            }
+        })
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Told<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Told::Whole(object) => object.meta(),
+            Told::Part(part) => &part.metadata,
+        }
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Told::Whole(object) => object.meta_mut(),
+            Told::Part(part) => &mut part.metadata,
+        }
+    }
+}
