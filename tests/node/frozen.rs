@@ -41,10 +41,10 @@ tests! {
 }
 
 /// A file system that takes no writes until this is dropped.
-struct Frozen(PathBuf);
+pub struct Frozen(PathBuf);
 
 impl Frozen {
-    fn new(mount: &Path) -> Self {
+    pub fn new(mount: &Path) -> Self {
         let path = mount.to_owned();
         let mounted = flexvol_testing::below(mount);
         assert!(
@@ -69,7 +69,7 @@ fn run(what: &str, mount: &Path) {
 }
 
 /// The processes of a driver.
-fn processes(driver: &Driver) -> usize {
+pub fn processes(driver: &Driver) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| {
         fs::read_link(entry.path().join("exe")).is_ok_and(|runs| runs == driver.executable())
