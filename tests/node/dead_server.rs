@@ -24,16 +24,17 @@ tests! {
 
 const SIZE: u64 = 64 << 20;
 
-/// A file `img` of zeros, as long as it answers (linux/fuse.h).
-struct Server {
+/// A file system with one file, `img`, as long as it answers (linux/fuse.h).
+pub struct Server {
     directory: PathBuf,
-    /// What lies on the file.
-    attached: String,
+    /// The loop device on the file.
+    attached: Option<String>,
     has_died: &'static AtomicBool,
 }
 
 impl Server {
-    fn start(directory: &Path) -> Server {
+    /// Serves the content of this file.
+    pub fn start(directory: &Path, content: File) -> Server {
         fs::create_dir(directory).unwrap();
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         let device = device.unwrap();
@@ -51,34 +52,53 @@ impl Server {
         )
         .unwrap();
         let has_died: &AtomicBool = Box::leak(Box::default());
-        thread::spawn(move || serve(&device, has_died));
+        thread::spawn(move || serve(&device, &content, has_died));
+        Server {
+            directory: directory.to_owned(),
+            attached: None,
+            has_died,
+        }
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.directory.join("img")
+    }
+
+    /// Whoever asks from now on waits, until this is revived or dropped.
+    pub fn die(&self) {
+        self.has_died.store(true, Ordering::SeqCst);
+    }
+
+    pub fn revive(&self) {
+        self.has_died.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns the name of a new loop device on the file.
+    fn attach(&mut self) -> &str {
         let mut attaches = Command::new("losetup");
-        let attached = attaches.args(["-f", "--show"]).arg(directory.join("img"));
+        let attached = attaches.args(["-f", "--show"]).arg(self.image());
         let attached = attached.output().unwrap();
         assert!(attached.status.success(), "{attached:?}");
         let attached = String::from_utf8(attached.stdout).unwrap();
-        Server {
-            directory: directory.to_owned(),
-            attached: attached.trim_end().to_owned(),
-            has_died,
-        }
+        self.attached.insert(attached.trim_end().to_owned())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.has_died.store(false, Ordering::SeqCst);
-        let detached = Command::new("losetup")
-            .args(["-d", &self.attached])
-            .status();
-        if !detached.is_ok_and(|status| status.success()) {
-            println!("{} stays attached", self.attached);
+        self.revive();
+        if let Some(attached) = &self.attached {
+            let detached = Command::new("losetup").args(["-d", attached]).status();
+            if !detached.is_ok_and(|status| status.success()) {
+                println!("{attached} stays attached");
+            }
         }
         let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
     }
 }
 
-fn serve(mut device: &File, has_died: &AtomicBool) {
+fn serve(mut device: &File, content: &File, has_died: &AtomicBool) {
+    let size = content.metadata().unwrap().len();
     let mut request = vec![0; 1 << 18];
     while let Ok(length) = device.read(&mut request) {
         while has_died.load(Ordering::SeqCst) {
@@ -94,13 +114,24 @@ fn serve(mut device: &File, has_died: &AtomicBool) {
             2 | 42 => continue,
             // LOOKUP, of the file and of nothing else.
             1 if request[40..].starts_with(b"img\0") => {
-                Ok([words(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), attributes(2)].concat())
+                Ok([words(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), attributes(2, size)].concat())
             }
             1 => Err(2),
-            3 => Ok([words(&[0, 0, 0, 0]), attributes(long(16))].concat()),
-            // OPEN, OPENDIR, READ, and what closes.
+            3 => Ok([words(&[0, 0, 0, 0]), attributes(long(16), size)].concat()),
+            // OPEN, OPENDIR, READ, WRITE, and what closes.
             14 | 27 => Ok(words(&[0, 0, 0, 0])),
-            15 => Ok(vec![0; word(56) as usize]),
+            15 => {
+                let mut read = vec![0; word(56) as usize];
+                let length = content.read_at(&mut read, long(48)).unwrap();
+                read.truncate(length);
+                Ok(read)
+            }
+            16 => {
+                content
+                    .write_all_at(&request[80..length], long(48))
+                    .unwrap();
+                Ok(words(&[word(56), 0]))
+            }
             18 | 20 | 25 | 29 => Ok(Vec::new()),
             26 => Ok(words(&[
                 7, 31, 65536, 0, 0, 65536, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -124,10 +155,10 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 /// `struct fuse_attr`.
-fn attributes(inode: u64) -> Vec<u8> {
+fn attributes(inode: u64, size: u64) -> Vec<u8> {
     let (size, mode) = match inode {
         1 => (0, 0o40755),
-        _ => (SIZE, 0o100_600),
+        _ => (size, 0o100_600),
     };
     let longs = [inode, size, size / 512, 0, 0, 0].map(u64::to_ne_bytes);
     let rest = words(&[0, 0, 0, mode, 1, 0, 0, 0, 4096, 0]);
@@ -147,14 +178,16 @@ fn beside(node: &Node, points: &Points) {
     pod.mount("rw").success();
     pod.unmount().success();
 
-    let server = Server::start(&node.sandbox.path("server"));
+    let zeros = tempfile::tempfile().unwrap();
+    zeros.set_len(SIZE).unwrap();
+    let mut server = Server::start(&node.sandbox.path("server"), zeros);
     // What the volume's lock remembers is the number that it had last.
     let lock = Path::new("/run/flexvol/lock").join(volume.id());
-    let number = server.attached.trim_start_matches("/dev/loop");
+    let number = server.attach().trim_start_matches("/dev/loop");
     let lock = OpenOptions::new().write(true).open(lock).unwrap();
     lock.write_all_at(format!("{number:<10}\n").as_bytes(), 0)
         .unwrap();
-    server.has_died.store(true, Ordering::SeqCst);
+    server.die();
     pod.mount("rw").success();
     node.expand(&volume, node.size() + (16 << 20)).success();
     pod.unmount().success();

@@ -59,6 +59,7 @@ mod restarts;
 mod same_uuid;
 mod secrets;
 mod service;
+mod silenced;
 mod silent_pool;
 mod spec;
 mod storm;
@@ -124,6 +125,7 @@ const BY_KERNEL: &[&[Test]] = &[
     copy_on_write::TESTS,
     cut_resize::TESTS,
     dead_server::TESTS,
+    silenced::TESTS,
     silent_pool::TESTS,
     pieces::TESTS,
     anywhere::REFUSED,

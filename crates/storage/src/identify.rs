@@ -19,6 +19,7 @@ use flexvol_host::{
     Uuid, VolumeId,
     lock::{self, Guard},
     mount::Target,
+    worker,
 };
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
@@ -70,6 +71,8 @@ impl Found {
     }
 
     pub(crate) fn lock(&self) -> Result<Guard> {
+        // Other pools may have been searched since this one was opened.
+        worker::at(&self.pool)?;
         let lock = lock::volume(&self.id, LOCK_DEADLINE)?;
         self.backend().invalidate_cache();
         self.backend().make_durable(&self.id)?;
@@ -78,6 +81,7 @@ impl Found {
 
     /// Brings the volume to `goal`. The caller holds its lock.
     pub(crate) fn reach(&self, lock: &Guard, context: CallContext, goal: &Goal) -> Result<Reached> {
+        worker::at(&self.pool)?;
         let mut world = self.opened.world(self.id, lock, context);
         reconcile(world.as_mut(), goal)
     }

@@ -1,7 +1,7 @@
 //! Pools: the places in which volumes are stored.
 
 use crate::{backend::Backend, settings::Policy};
-use flexvol_host::silence;
+use flexvol_host::{silence, worker};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{cell::OnceCell, fmt};
 
@@ -37,6 +37,7 @@ impl<B> Pool<B> {
     }
 
     pub(crate) fn open(&self) -> Result<B> {
+        worker::at(&self.name)?;
         (self.open)()
     }
 }
