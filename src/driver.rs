@@ -15,6 +15,7 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
     }
     Program::new(default_capabilities(installed.name()))
         .init_line(installed.init_line())
+        .configured_by(installed.configuration())
         .watched(fork)
         .run(&|| open(installed, callout))
 }

@@ -15,6 +15,7 @@ mod callouts;
 mod copied;
 mod copy_on_write;
 mod cut_resize;
+mod dead_disk;
 mod dead_server;
 mod demo;
 mod dir;
@@ -124,6 +125,7 @@ const BY_KERNEL: &[&[Test]] = &[
     copied::TESTS,
     copy_on_write::TESTS,
     cut_resize::TESTS,
+    dead_disk::TESTS,
     dead_server::TESTS,
     silenced::TESTS,
     silent_pool::TESTS,

@@ -2,9 +2,10 @@
 
 use crate::{
     deadline::Pause,
+    mount,
     sys::fork::{fork, leave},
 };
-use flexvol_sdk::stillness::Threads;
+use flexvol_sdk::{left::Left, stillness::Threads};
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
@@ -12,6 +13,7 @@ use rustix::{
 use std::{
     fs::OpenOptions,
     io,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -25,15 +27,20 @@ const FEW: u64 = 3;
 /// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Runs `look` in a child process and returns whether it completed.
+/// Runs `look`, which looks into the directory `place`, in a child process and returns whether it completed.
 ///
 /// A child, because a thread that waits in the kernel for a dead server or disk cannot be ended. Returns false once the
 /// kernel has hardly scheduled the child for ten seconds; slow work that progresses is waited for. The child stays
-/// until the kernel answers it. The findings of `look` are lost; a caller that needs them repeats it.
+/// until the kernel answers it, and until then the same place does not answer anybody: a second child would only stay
+/// beside it. The findings of `look` are lost; a caller that needs them repeats it.
 ///
 /// # Errors
 /// When the child cannot be created, as for [`fork()`].
-pub fn answers(look: &dyn Fn()) -> io::Result<bool> {
+pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
+    let left = place.map(left_by);
+    if left.as_ref().and_then(Left::process).is_some() {
+        return Ok(false);
+    }
     let Some(process) = fork()? else {
         // A process that reads this program's output to its end must not wait for an abandoned child.
         if mute().is_ok() {
@@ -55,11 +62,22 @@ pub fn answers(look: &dyn Fn()) -> io::Result<bool> {
             while !has_ended(pid)? && Instant::now() < death {
                 pause.sleep();
             }
+            if let Some(left) = &left {
+                left.note(process.unsigned_abs());
+            }
             return Ok(false);
         }
         pause.sleep();
     }
     Ok(true)
+}
+
+/// Returns the note of a child that looks into this directory. The number of the file system keeps the directory of
+/// another disk, mounted there in place of a dead one, from counting as dead too. While the child waits, no other file
+/// system gets that number.
+fn left_by(place: &Path) -> Left {
+    let mount = mount::holding(place, None).ok().flatten();
+    Left::by(("silence", mount.map(|mount| mount.number), place))
 }
 
 fn has_ended(process: Pid) -> io::Result<bool> {

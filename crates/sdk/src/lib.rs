@@ -51,6 +51,7 @@ mod callout;
 mod driver;
 mod error;
 mod handle;
+pub mod left;
 mod limits;
 mod log;
 mod options;

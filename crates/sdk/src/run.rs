@@ -12,7 +12,7 @@ use std::{
     ffi::OsString,
     fmt, fs,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::SystemTime,
 };
@@ -45,6 +45,7 @@ pub fn run(capabilities: Capabilities, open: Open<'_>) -> ExitCode {
 pub struct Program {
     capabilities: Capabilities,
     init_line: Option<PathBuf>,
+    configuration: Option<PathBuf>,
     fork: Option<Fork>,
 }
 
@@ -75,6 +76,7 @@ impl Program {
         Program {
             capabilities,
             init_line: None,
+            configuration: None,
             fork: None,
         }
     }
@@ -95,6 +97,15 @@ impl Program {
         self
     }
 
+    /// Names the file with the driver's configuration. A [watched](Program::watched) call that left a process behind
+    /// is answered Failure while that process exists, but not once this file has changed: the driver may use other
+    /// disks then.
+    #[must_use]
+    pub fn configured_by(mut self, path: impl Into<PathBuf>) -> Self {
+        self.configuration = Some(path.into());
+        self
+    }
+
     /// Answers the exec of this process.
     ///
     /// Before the driver's code runs, the real standard output becomes a private descriptor that children do not
@@ -110,15 +121,14 @@ impl Program {
     /// kills them only after its own timeout.
     pub fn run(&self, open: Open<'_>) -> ExitCode {
         let mut argv = env::args_os();
-        let program = argv.next().unwrap_or_default();
-        let program = Path::new(&program).file_name().unwrap_or_default();
+        let executable = argv.next().unwrap_or_default();
         let argv: Vec<OsString> = argv.collect();
         if is_init(&argv) {
             let line = self.init_reply();
             let written = nix::unistd::write(io::stdout(), line.as_bytes());
             return ExitCode::from(u8::from(written != Ok(line.len())));
         }
-        process::serve(self, &program.to_string_lossy(), &argv, open)
+        process::serve(self, &executable, &argv, open)
     }
 
     /// Answers one exec inside this process and returns the exit code. Does the same as [`Program::run`], except

@@ -3,12 +3,13 @@
 use crate::{backend::Backend, settings::Policy};
 use flexvol_host::{silence, worker};
 use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{cell::OnceCell, fmt};
+use std::{cell::OnceCell, fmt, path::PathBuf};
 
 /// A pool: a name in the configuration, a policy, and how to open it.
 pub struct Pool<B> {
     name: String,
     policy: Policy,
+    directory: Option<PathBuf>,
     open: Box<dyn Fn() -> Result<B>>,
 }
 
@@ -22,8 +23,16 @@ impl<B> Pool<B> {
         Pool {
             name: name.into(),
             policy,
+            directory: None,
             open: Box::new(open),
         }
+    }
+
+    /// Names the directory that the pool is in.
+    #[must_use]
+    pub fn at(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
     }
 
     /// Returns the pool's name in the configuration.
@@ -47,14 +56,20 @@ impl<B: Backend + 'static> Pool<B> {
     /// watched by another process. Commands open all pools, and a dead one must not hide the others.
     #[must_use]
     pub(crate) fn unless_silent(self) -> Self {
-        let Pool { name, policy, open } = self;
+        let Pool {
+            name,
+            policy,
+            directory,
+            open,
+        } = self;
         let answers = OnceCell::new();
         Pool::new(name, policy, move || {
             let look = || {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
             // Without a second process it is unknown whether the pool answers, so try it.
-            match answers.get_or_init(|| silence::answers(&look).unwrap_or(true)) {
+            let asked = || silence::answers(directory.as_deref(), &look).unwrap_or(true);
+            match answers.get_or_init(asked) {
                 true => open(),
                 false => Err(Error::new(
                     ErrorKind::TimedOut,

@@ -59,10 +59,9 @@ fn pools_of(pools: &Pools) -> Vec<Pool<Directories>> {
     let found = of::<DirKeys>(pools).map(|(name, policy, keys)| {
         let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
         let others: Rc<[PathBuf]> = others.map(|(_, _, other)| other.path.clone()).collect();
-        let keys = keys.clone();
-        Pool::new(name, policy.clone(), move || {
-            Directories::open(&keys, others.clone())
-        })
+        let (keys, path) = (keys.clone(), keys.path.clone());
+        let open = move || Directories::open(&keys, others.clone());
+        Pool::new(name, policy.clone(), open).at(path)
     });
     found.collect()
 }

@@ -42,10 +42,9 @@ fn pools_of(pools: &Pools) -> Vec<Pool<Images>> {
     // Skipped for one pool, the usual case, because every callout runs this.
     let places = (pools.len() > 1).then(|| places(pools));
     let pools = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
-        let (keys, places) = (keys.clone(), places.clone());
-        Pool::new(name, policy.clone(), move || {
-            Images::open(&keys, places.clone())
-        })
+        let (keys, places, path) = (keys.clone(), places.clone(), keys.path.clone());
+        let open = move || Images::open(&keys, places.clone());
+        Pool::new(name, policy.clone(), open).at(path)
     });
     pools.collect()
 }

@@ -16,12 +16,12 @@ use std::{
 const LINKS: usize = 40;
 
 /// Returns the mount that an absolute path leads to, through symbolic links; `None` if the path does not exist. Opens
-/// nothing, and reads links only on the root file system and on the file system `own`. If the path enters any other
-/// file system, which may be a network one, dead or damaged, the mount of that one is returned.
+/// nothing, and reads links only on the root file system and on the file system `own`, if there is one. If the path
+/// enters any other file system, which may be a network one, dead or damaged, the mount of that one is returned.
 ///
 /// # Errors
 /// When the mount table or a link on the way cannot be read.
-pub fn holding(path: &Path, own: DeviceNumber) -> Result<Option<Mount>> {
+pub fn holding(path: &Path, own: Option<DeviceNumber>) -> Result<Option<Mount>> {
     let failed = |error: io::Error| {
         Error::system("find the mount of a directory", error).because(path.display().to_string())
     };
@@ -37,7 +37,7 @@ pub fn holding(path: &Path, own: DeviceNumber) -> Result<Option<Mount>> {
         place.push(part);
         // A mount point is not a link, and testing that would access the mounted file system.
         if let Some(mount) = on(&mounts, &place) {
-            if [Some(own), root].contains(&Some(mount.number)) {
+            if [own, root].contains(&Some(mount.number)) {
                 continue;
             }
             // The next mount on the path is found by name, whatever file systems the directories between are on.
@@ -119,7 +119,8 @@ mod tests {
         symlink("../../outside", root.join("a/b/up")).unwrap();
         symlink("endless", root.join("endless")).unwrap();
         let mount = |path: &Path| {
-            holding(path, own).map(|found| found.map(|mount| (mount.mount_point, mount.number)))
+            holding(path, Some(own))
+                .map(|found| found.map(|mount| (mount.mount_point, mount.number)))
         };
         let here = mount(&root).unwrap();
         assert!(here.is_some());

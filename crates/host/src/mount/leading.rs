@@ -2,8 +2,9 @@
 
 use super::of;
 use crate::{block::number::DeviceNumber, deadline::Deadline, mountinfo::Mount, sys::apart::Apart};
+use flexvol_sdk::left::Left;
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx},
     io::Errno,
 };
 use std::{
@@ -19,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether `path`, which enters the file system of `mount`, leads by a link from there to the file system `own`.
 /// Returns `false` for network file systems and FUSE, which are not accessed, and for a disk that does not answer in
-/// time: no pool can be reached through it.
+/// time: no pool can be reached through it. While a process that asked the same is left behind, another one would only
+/// wait beside it, so the answer is `false` then, too.
 pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
@@ -29,9 +31,14 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     // Since Linux 5.12 this resolves the path from caches alone.
-    let known = rustix::fs::openat2(CWD, &*name, flags, Mode::empty(), ResolveFlags::CACHED);
+    let known = openat2(CWD, &*name, flags, Mode::empty(), ResolveFlags::CACHED);
     let end = match known {
-        Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS) if answers(&name) => {
+        Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS)
+            if answers(
+                &name,
+                &Left::by(("leading", mount.number, path, links(path))),
+            ) =>
+        {
             rustix::fs::open(&*name, flags, Mode::empty())
         }
         known => known,
@@ -40,8 +47,26 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     end.is_some_and(|mount| mount.number == own)
 }
 
+/// Identifies the links in a path, as far as the kernel has them in memory: no disk is asked. A link that was changed
+/// may lead elsewhere, so what was left behind at its old end says nothing any more.
+fn links(path: &Path) -> Vec<(u64, i64, u32)> {
+    let identify = |place: &Path| {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let known = openat2(CWD, place, flags, Mode::empty(), ResolveFlags::CACHED).ok()?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(known, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+        let is_link = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Symlink;
+        let changed = found.stx_ctime;
+        is_link.then_some((found.stx_ino, changed.tv_sec, changed.tv_nsec))
+    };
+    path.ancestors().filter_map(identify).collect()
+}
+
 /// Whether the path can be resolved within [`PATIENCE`].
-fn answers(path: &CStr) -> bool {
+fn answers(path: &CStr, left: &Left) -> bool {
+    if left.process().is_some() {
+        return false;
+    }
     let asked = || -> io::Result<bool> {
         let mut deadline = Deadline::after(PATIENCE);
         let look = Apart::look(path)?;
@@ -51,6 +76,7 @@ fn answers(path: &CStr) -> bool {
             }
             if !deadline.pause() {
                 look.give_up();
+                left.note(look.process());
                 return Ok(false);
             }
         }
@@ -59,4 +85,27 @@ fn answers(path: &CStr) -> bool {
         log::debug!("cannot look where {path:?} leads: {error}");
         false
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn a_link_that_was_changed_is_another_one() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::create_dir(root.join("pool")).unwrap();
+        assert_eq!(links(&root.join("pool")), []);
+        let [link, next] = ["link", "next"].map(|name| root.join(name));
+        symlink("one", &link).unwrap();
+        let before = [&link, &link.join("pool")].map(|path| links(path));
+        // Since Linux 5.12 it is known.
+        assert!(before[0].len() <= 1 && before[0] == before[1]);
+        symlink("other", &next).unwrap();
+        fs::rename(&next, &link).unwrap();
+        let after = links(&link);
+        assert!(after.is_empty() || after != before[0]);
+    }
 }

@@ -53,7 +53,7 @@ impl Pool {
     /// When that cannot be determined.
     pub fn beside(&self, path: &Path) -> Result<Option<Pool>> {
         let ours = self.filesystem()?;
-        let is_ours = match mount::holding(path, ours)? {
+        let is_ours = match mount::holding(path, Some(ours))? {
             Some(mount) => mount.number == ours || mount::leads_to(&mount, path, ours),
             None => false,
         };

@@ -59,6 +59,11 @@ impl Apart {
         }))
     }
 
+    /// Returns the child's process id.
+    pub(crate) fn process(&self) -> u32 {
+        self.0.as_raw_nonzero().get().unsigned_abs()
+    }
+
     /// Kills the child without waiting for it. A child that waits for a disk goes when the disk answers.
     pub(crate) fn give_up(&self) {
         if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {

@@ -5,16 +5,17 @@ use super::{
     reply::Reply,
     watch::{self, End, Fork, GRACE},
 };
-use crate::{DriverStatus, Error, ErrorKind, Open, limits, log::Log};
+use crate::{DriverStatus, Error, ErrorKind, Open, left::Left, limits, log::Log};
 use nix::sys::{
     resource::{Resource, getrlimit, setrlimit},
     signal::{SigSet, Signal},
     stat::{Mode, umask},
 };
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{self, Write},
     panic,
+    path::Path,
     process::{self, ExitCode},
     sync::{Arc, Once},
     thread,
@@ -28,7 +29,7 @@ static LOG: Log = Log::system();
 
 pub(super) fn serve(
     program: &Program,
-    name: &str,
+    executable: &OsStr,
     arguments: &[OsString],
     open: Open<'_>,
 ) -> ExitCode {
@@ -58,14 +59,19 @@ pub(super) fn serve(
         };
         if !arguments.first().is_some_and(looks) {
             watched.call_once(|| match program.fork {
-                Some(fork) => work_apart(fork, &reply, arguments),
+                Some(fork) => {
+                    let configuration = program.configuration.as_deref();
+                    let left = watch::left_by(executable, configuration, arguments);
+                    work_apart(fork, &reply, left, arguments);
+                }
                 None => answer_sigterm(&reply, arguments),
             });
         }
         open()
     };
+    let name = Path::new(executable).file_name().unwrap_or_default();
     let mut environment = Environment {
-        program: name,
+        program: &name.to_string_lossy(),
         arguments,
         output: &mut &*reply,
         clock: &SystemTime::now,
@@ -101,11 +107,11 @@ fn answer_panic(reply: &Arc<Reply>, arguments: &[OsString]) {
 
 /// Returns in a second process, which does the work. The first process answers when the second one has ended or is
 /// stuck, and never returns.
-fn work_apart(fork: Fork, reply: &Arc<Reply>, arguments: &[OsString]) {
-    if let Some(error) = watch::left_behind(arguments) {
-        return answer_instead(reply, error, &LOG, arguments);
+fn work_apart(fork: Fork, reply: &Arc<Reply>, left: Left, arguments: &[OsString]) {
+    if let Some(process) = left.process() {
+        return answer_instead(reply, watch::still_there(&process), &LOG, arguments);
     }
-    match watch::start(fork, reply, arguments) {
+    match watch::start(fork, reply, left) {
         Ok(None) => {}
         Ok(Some(worker)) => match worker.end() {
             End::Answered(line, code) => {

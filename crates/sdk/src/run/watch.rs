@@ -8,6 +8,7 @@
 use super::reply::Reply;
 use crate::{
     Error, ErrorKind,
+    left::Left,
     stillness::{Stillness, TICK, Threads, silent, stuck},
 };
 use nix::{
@@ -22,12 +23,14 @@ use nix::{
     unistd::Pid,
 };
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File},
-    hash::{DefaultHasher, Hash, Hasher},
     io,
-    os::{fd::AsFd, unix::fs::FileExt},
-    path::{Path, PathBuf},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -40,9 +43,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// parent ends. Needs `unsafe`, which this crate forbids; `flexvol_host::fork` is one.
 pub type Fork = fn() -> io::Result<Option<i32>>;
 
-/// Directory with a note for each stuck worker, so that a retry of the same call does not get stuck too.
-const LEFT: &str = "/run/flexvol/left";
-
 /// Time that a killed worker gets to end.
 const DEATH: Duration = Duration::from_secs(1);
 
@@ -51,7 +51,7 @@ pub(super) struct Worker {
     pid: Pid,
     signals: SignalFd,
     answer: File,
-    note: PathBuf,
+    left: Left,
 }
 
 /// How the worker ended.
@@ -63,11 +63,7 @@ pub(super) enum End {
 }
 
 /// Starts a worker. Returns `None` in the worker, whose reply then goes to the first process.
-pub(super) fn start(
-    fork: Fork,
-    reply: &Reply,
-    arguments: &[OsString],
-) -> io::Result<Option<Worker>> {
+pub(super) fn start(fork: Fork, reply: &Reply, left: Left) -> io::Result<Option<Worker>> {
     let answer = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
     let [ends, told] = [Signal::SIGCHLD, Signal::SIGTERM].map(|signal| {
         let mut set = SigSet::empty();
@@ -85,7 +81,7 @@ pub(super) fn start(
             pid: Pid::from_raw(pid),
             signals,
             answer,
-            note: note_of(arguments),
+            left,
         })),
         Ok(None) => {
             // SIGTERM stays blocked in the worker: the first process handles it.
@@ -169,15 +165,6 @@ impl Worker {
         Ok(line)
     }
 
-    fn note(&self) -> io::Result<()> {
-        let process = self.pid.to_string();
-        let Some(began) = began_of(&process) else {
-            return Ok(());
-        };
-        fs::create_dir_all(LEFT)?;
-        fs::write(&self.note, format!("{process} {began}"))
-    }
-
     /// Kills a stuck worker. If it does not end within [`DEATH`], leaves it behind with a note: it ends once the
     /// kernel answers it.
     fn give_up(mut self, error: Error) -> End {
@@ -201,51 +188,32 @@ impl Worker {
             }
         );
         log::warn!("{left}");
-        if let Err(error) = self.note() {
-            log::warn!("a repetition of the call will wait, too: {error}");
-        }
+        self.left.note(self.pid.as_raw().cast_unsigned());
         End::Instead(error.because(left))
     }
 }
 
-/// Returns an error if an earlier call with these arguments left a worker behind that still exists. Removes the
-/// notes of workers that have ended.
-pub(super) fn left_behind(arguments: &[OsString]) -> Option<Error> {
-    let mut found = None;
-    for note in fs::read_dir(LEFT).ok()?.flatten() {
-        let text = fs::read_to_string(note.path()).unwrap_or_default();
-        let (process, began) = text.split_once(' ').unwrap_or_default();
-        if began_of(process).is_none_or(|now| now != began) {
-            let _ = fs::remove_file(note.path());
-        } else if note.path() == note_of(arguments) {
-            found = Some(process.to_owned());
-        }
-    }
-    let error = silent("the kernel has not answered an earlier call".to_owned());
-    found.map(|process| error.because(format!("process {process} is still there")))
-}
-
-/// Returns the path of the note for a call with these arguments. An argument with a secret does not count, so the
-/// directory alone identifies such a call.
-fn note_of(arguments: &[OsString]) -> PathBuf {
-    let mut hasher = DefaultHasher::new();
-    for argument in arguments {
+/// Returns the note of a worker for this call. Without the executable and the configuration, by their names and the
+/// configuration's state, a dead pool of one driver would stop the others, and a pool that was moved away from a dead
+/// disk. An argument with a secret does not count, so the directory alone identifies such a call.
+pub(super) fn left_by(
+    executable: &OsStr,
+    configuration: Option<&Path>,
+    arguments: &[OsString],
+) -> Left {
+    let state = configuration.and_then(|path| fs::metadata(path).ok());
+    let state = state.map(|it| (it.dev(), it.ino(), it.ctime(), it.ctime_nsec()));
+    let arguments = arguments.iter().map(|argument| {
         let has_secret = argument.to_string_lossy().contains("kubernetes.io/secret");
-        (!has_secret).then_some(argument).hash(&mut hasher);
-    }
-    Path::new(LEFT).join(format!("{:016x}", hasher.finish()))
+        (!has_secret).then_some(argument)
+    });
+    Left::by((executable, state, arguments.collect::<Vec<_>>()))
 }
 
-/// Returns when a running process started, which tells it from a later process with the same id; `None` if it has
-/// ended. This is the 20th field after the name in `/proc/PID/stat`, counting the state as the first
-/// (fs/proc/array.c, `do_task_stat`).
-fn began_of(process: &str) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    if fields.trim_start().starts_with(['Z', 'X']) {
-        return None;
-    }
-    fields.split_whitespace().nth(19).map(str::to_owned)
+/// Returns the error for a call whose earlier worker, `process`, still exists.
+pub(super) fn still_there(process: &str) -> Error {
+    silent("the kernel has not answered an earlier call".to_owned())
+        .because(format!("process {process} is still there"))
 }
 
 #[cfg(test)]
@@ -253,19 +221,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_no_part_of_what_is_noted() {
-        let note = |text: &[&str]| note_of(&text.iter().map(Into::into).collect::<Vec<_>>());
+    fn a_call_is_told_by_all_but_its_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let configuration = directory.path().join(".disk.toml");
+        let note = |executable: &str, text: &[&str]| {
+            let arguments: Vec<_> = text.iter().map(Into::into).collect();
+            let left = left_by(executable.as_ref(), Some(&configuration), &arguments);
+            format!("{left:?}")
+        };
         let secret = |value: &str| format!(r#"{{"kubernetes.io/secret/key":"{value}"}}"#);
         let [one, other] = ["MQ==", "Mg=="].map(secret);
-        assert_eq!(note(&["mount", "/a", &one]), note(&["mount", "/a", &other]));
-        assert_ne!(note(&["mount", "/a", &one]), note(&["mount", "/b", &one]));
-        assert_ne!(note(&["unmount", "/a"]), note(&["unmountdevice", "/a"]));
-    }
-
-    #[test]
-    fn a_process_is_told_by_when_it_began() {
-        let own = began_of(&Pid::this().to_string()).unwrap();
-        assert!(own.parse::<u64>().unwrap() > 0);
-        assert_eq!(began_of("no-process"), None);
+        let call = |executable| note(executable, &["mount", "/a", &one]);
+        let mount = call("/a~disk/disk");
+        assert_eq!(mount, note("/a~disk/disk", &["mount", "/a", &other]));
+        assert_ne!(mount, note("/a~disk/disk", &["mount", "/b", &one]));
+        assert_ne!(mount, note("/a~disk/disk", &["mount", "/a"]));
+        assert_ne!(mount, call("/b~disk/disk"));
+        fs::write(&configuration, "").unwrap();
+        let configured = call("/a~disk/disk");
+        assert_ne!(mount, configured);
+        assert_eq!(configured, call("/a~disk/disk"));
+        // As `install` does it.
+        let next = directory.path().join("next");
+        fs::write(&next, "").unwrap();
+        fs::rename(&next, &configuration).unwrap();
+        assert_ne!(configured, call("/a~disk/disk"));
     }
 }
