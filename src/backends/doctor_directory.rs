@@ -22,7 +22,7 @@ pub fn opened(
     check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
     let shown = path.display();
-    if let Err(error) = worker::at(&shown.to_string()) {
+    if let Err(error) = worker::at(&shown.to_string(), Some(path)) {
         let found = format!("{shown}: {}", error.report());
         return Check::fail(about, found, "look into the kernel's log");
     }

@@ -162,6 +162,11 @@ fn frozen(points: &Points) {
             points.add(1);
         }
     });
+    // Nobody waits beside what was left behind there.
+    let left = processes(&beside.driver);
+    beside.expect(&["gc"], 1, &["pool a: ", SILENT], AT_ONCE);
+    assert_eq!(processes(&beside.driver), left);
+    points.add(1);
     drop(thaws);
     expect_none_left(&beside.driver);
 

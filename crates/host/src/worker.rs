@@ -6,6 +6,7 @@
 
 use crate::{
     deadline::{Deadline, Pause},
+    silence::left_by,
     sys::fork::fork,
 };
 use flexvol_sdk::{
@@ -18,9 +19,11 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
 };
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::FileExt,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::Path,
     process,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -40,20 +43,26 @@ struct Silent {
 }
 
 /// Says that this process works at a pool from now on. Every use of a pool begins with it, and a use of another one
-/// ends it. Without effect in a process that is no worker.
+/// ends it. Without effect in a process that is no worker. In the pool's directory, if it has one, whoever comes later is
+/// told at once that it does not answer, while a worker that got stuck there is left.
 ///
 /// # Errors
 /// [`TimedOut`](flexvol_sdk::ErrorKind::TimedOut) for a pool at which an earlier worker of this command got stuck.
-pub fn at(pool: &str) -> Result<()> {
+pub fn at(pool: &str, directory: Option<&Path>) -> Result<()> {
     let Some((place, before)) = WORKER.get() else {
         return Ok(());
     };
     if let Some(silent) = before.iter().find(|silent| silent.pool == pool) {
         return Err(silent.error());
     }
+    let mut text = pool.as_bytes().to_vec();
+    if let Some(directory) = directory {
+        text.push(0);
+        text.extend(directory.as_os_str().as_bytes());
+    }
     place
         .set_len(0)
-        .and_then(|()| place.write_all_at(pool.as_bytes(), 0))
+        .and_then(|()| place.write_all_at(&text, 0))
         .map_err(|error| Error::system("say at which pool this process works", error))
 }
 
@@ -221,9 +230,14 @@ impl Process {
             };
             format!("process {pid} stays until the kernel answers it, in {place}")
         });
-        let pool = read(&self.place, 0).unwrap_or_default();
+        let place = read(&self.place, 0).unwrap_or_default();
+        let mut place = place.splitn(2, |byte| *byte == 0);
+        let pool = place.next().unwrap_or_default();
+        if is_left && let Some(directory) = place.next() {
+            left_by(Path::new(OsStr::from_bytes(directory))).note(pid.get().unsigned_abs());
+        }
         Ok(End::Stuck(Silent {
-            pool: String::from_utf8_lossy(&pool).into_owned(),
+            pool: String::from_utf8_lossy(pool).into_owned(),
             left,
         }))
     }

@@ -109,7 +109,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         });
         if let Some(format) = &format {
             self.refuse_copies(format)?;
-            worker::at(pool.name())?;
+            worker::at(pool.name(), pool.directory())?;
             expect_mountable(&device, format.filesystem)?;
         }
         drop(device);
