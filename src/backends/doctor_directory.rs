@@ -6,7 +6,7 @@ use crate::{
     size::size,
 };
 use flexvol_storage::{
-    host::{Reserve, pool, silence},
+    host::{Reserve, pool, silence, worker},
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -22,6 +22,10 @@ pub fn opened(
     check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
     let shown = path.display();
+    if let Err(error) = worker::at(&shown.to_string(), Some(path)) {
+        let found = format!("{shown}: {}", error.report());
+        return Check::fail(about, found, "look into the kernel's log");
+    }
     let look = || drop(pool::Pool::open(path).and_then(|pool| pool.volume_ids()));
     // Without a second process it is unknown whether the pool answers, so try it.
     if !silence::answers(Some(path), &look).unwrap_or(true) {

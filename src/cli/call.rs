@@ -16,13 +16,11 @@ use std::{
     io::{self, Write},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
 /// Timeout of a callout, longer than any should take. Only one caller in Kubernetes sets a limit.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
-
 /// Run a callout as Kubernetes does, and explain it
 ///
 /// The driver's reply goes to standard output as it is, and standard error tells what was asked
@@ -57,12 +55,12 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn run(self, here: &Installed) -> Result<ExitCode> {
+    pub fn run(self, here: &Installed) -> Result<u8> {
         let installed = self.which.installed(here)?;
         self.call(&installed, DEADLINE)
     }
 
-    fn call(&self, installed: &Installed, deadline: Duration) -> Result<ExitCode> {
+    fn call(&self, installed: &Installed, deadline: Duration) -> Result<u8> {
         let executable =
             std::path::absolute(installed.executable()).context("find the executable")?;
         tell(&explain::question(&executable, &self.argv));
@@ -89,7 +87,7 @@ impl Call {
         let code = exit_code(&output);
         tell(&explain::answer(&output, code, took));
         self.record(installed, &output.stdout, took)?;
-        Ok(ExitCode::from(code))
+        Ok(code)
     }
 
     fn perform(&self, executable: &Path, deadline: Duration) -> sdk::Result<Output> {

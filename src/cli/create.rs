@@ -3,6 +3,7 @@
 use super::{
     configured::Configured,
     manifest::{self, Cluster, Described, Format},
+    terminal,
 };
 use crate::installed::Installed;
 use anyhow::{Context, Result, bail};
@@ -11,6 +12,7 @@ use flexvol_storage::{
     Mark, Subject,
     sdk::{Bytes, Driver, ErrorKind, Filesystem, Options, Volume, VolumeName},
 };
+use std::io::{self, Write};
 
 /// Make a volume and print the PersistentVolume and PersistentVolumeClaim that use it
 ///
@@ -67,9 +69,17 @@ impl Create {
         let target = self.cluster.target(&chosen)?;
         let inventory = chosen.upkeep();
         let subject = Subject::Name(self.name.clone());
+        let mut unknown = None;
         let existing = match inventory.find(&subject) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            found => Some(found.context("look for a volume of that name")?),
+            // `provision` asks the named pool itself. A pool that cannot be asked keeps nobody from the others.
+            Err(error) if self.pool.is_some() => {
+                unknown = Some(error);
+                None
+            }
+            found => Some(found.context(
+                "look for a volume of that name (with --pool it is made there all the same)",
+            )?),
         };
         // Unless told otherwise use the volume's pool, because `provision` in the default pool would make another
         // volume.
@@ -114,6 +124,15 @@ impl Create {
             .provision(&request, self.size)
             .map_err(flexvol_storage::sdk::Error::from)
             .with_context(|| format!("make volume {}", self.name))?;
+        if let Some(error) = unknown {
+            let why = terminal::lines(&error.report());
+            // If standard error is closed, nobody can be told.
+            let _ = writeln!(
+                io::stderr(),
+                "flexvol: it is not known whether another pool has a volume called {}: {why}",
+                self.name
+            );
+        }
         let what = match existing {
             Some(_) => "was there already; nothing was changed",
             None => "was made",

@@ -31,16 +31,27 @@ impl Gc {
                 "no driver is installed here, so it is not known how long deleted volumes are kept; say --driver, or --config with a configuration"
             );
         }
-        let leftovers = chosen.upkeep().tidy(self.dry_run);
-        let mut failed = Vec::new();
-        for leftover in &leftovers {
+        let (mut told, mut would, mut failed) = (Ok(()), Vec::new(), Vec::new());
+        let mut is_clean = true;
+        chosen.upkeep().tidy(self.dry_run, &mut |leftover| {
+            is_clean = false;
             match &leftover.removed {
-                Ok(true) => print(format_args!("removed {}", leftover.what))?,
-                Ok(false) => print(format_args!("would remove {}", leftover.what))?,
+                // At once: a process that goes on without a pool that became silent does not find it again.
+                Ok(true) => {
+                    let line = print(format_args!("removed {}", leftover.what));
+                    if told.is_ok() {
+                        told = line;
+                    }
+                }
+                Ok(false) => would.push(leftover.what),
                 Err(error) => failed.push(format!("{}: {}", leftover.what, error.report())),
             }
+        });
+        told?;
+        for what in would {
+            print(format_args!("would remove {what}"))?;
         }
-        if leftovers.is_empty() {
+        if is_clean {
             print(format_args!("nothing was left behind"))?;
         }
         if failed.is_empty() {

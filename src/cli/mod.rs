@@ -25,6 +25,7 @@ mod yaml;
 use crate::installed::Installed;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
+use flexvol_storage::host::worker;
 use std::{
     ffi::OsStr,
     fmt,
@@ -103,22 +104,48 @@ pub fn run(here: &Installed) -> ExitCode {
             return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
         }
     };
-    match cli.verb.run(here) {
-        Ok(code) => code,
-        Err(error) => {
-            // If standard error is closed, nobody can be told.
-            let _ = writeln!(
-                io::stderr(),
-                "flexvol: {}",
-                terminal::lines(&report(&error))
-            );
-            ExitCode::FAILURE
-        }
-    }
+    let code = match cli.verb.looks_into_pools() {
+        true => worker::run(|| outcome(cli.verb.run(here))),
+        false => Ok(outcome(cli.verb.run(here))),
+    };
+    ExitCode::from(code.unwrap_or_else(|stuck| outcome(Err(stuck.into()))))
+}
+
+/// Returns the exit code of a verb, after its error is printed.
+fn outcome(result: Result<u8>) -> u8 {
+    result.unwrap_or_else(|error| {
+        // If standard error is closed, nobody can be told.
+        let _ = writeln!(
+            io::stderr(),
+            "flexvol: {}",
+            terminal::lines(&report(&error))
+        );
+        1
+    })
 }
 
 impl Verb {
-    fn run(self, here: &Installed) -> Result<ExitCode> {
+    /// Whether the verb works at pools, one of which may get silent meanwhile.
+    fn looks_into_pools(&self) -> bool {
+        match self {
+            Verb::Adopt(_)
+            | Verb::Create(_)
+            | Verb::Doctor(_)
+            | Verb::Explain(_)
+            | Verb::Gc(_)
+            | Verb::List(_)
+            | Verb::Show(_)
+            | Verb::Undelete(_) => true,
+            // A callout is watched as kubelet's are, and `pool init` has one pool.
+            Verb::Call(_)
+            | Verb::Config(_)
+            | Verb::Install(_)
+            | Verb::Pool(_)
+            | Verb::Uninstall(_) => false,
+        }
+    }
+
+    fn run(self, here: &Installed) -> Result<u8> {
         match self {
             // The exit code of `call` is the driver's.
             Verb::Call(verb) => return verb.run(here),
@@ -135,7 +162,7 @@ impl Verb {
             Verb::Show(verb) => verb.run(here),
             Verb::Undelete(verb) => verb.run(here),
         }?;
-        Ok(ExitCode::SUCCESS)
+        Ok(0)
     }
 }
 

@@ -41,10 +41,10 @@ tests! {
 }
 
 /// A file system that is frozen until this is dropped.
-struct Frozen(PathBuf);
+pub struct Frozen(PathBuf);
 
 impl Frozen {
-    fn new(mount: &Path) -> Self {
+    pub fn new(mount: &Path) -> Self {
         let path = mount.to_owned();
         let mounted = flexvol_testing::below(mount);
         assert!(

@@ -314,10 +314,10 @@ fn follows(_: &Points) {
     assert_eq!(again.number(), device.number());
     assert_eq!(device.size().unwrap(), grown);
     // Less than a sector more is not visible.
-    image.file().set_len(grown.0 + 511).unwrap();
+    image.reopen().unwrap().set_len(grown.0 + 511).unwrap();
     loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
-    image.file().set_len(SIZE.0).unwrap();
+    image.reopen().unwrap().set_len(SIZE.0).unwrap();
     loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
 }

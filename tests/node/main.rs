@@ -60,6 +60,7 @@ mod restarts;
 mod same_uuid;
 mod secrets;
 mod service;
+mod silenced;
 mod silent_pool;
 mod spec;
 mod storm;
@@ -126,6 +127,7 @@ const BY_KERNEL: &[&[Test]] = &[
     cut_resize::TESTS,
     dead_disk::TESTS,
     dead_server::TESTS,
+    silenced::TESTS,
     silent_pool::TESTS,
     pieces::TESTS,
     anywhere::REFUSED,

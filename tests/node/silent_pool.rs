@@ -11,10 +11,18 @@ use std::{
     thread,
 };
 
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Filesystem("fuse"),
+    Need::Tool("timeout", "coreutils"),
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+];
+
 tests! {
-    "list, show, explain, gc, create, doctor: a pool that does not answer is named, and keeps nobody from the others",
-        &[Need::Root, Need::Filesystem("fuse"), Need::Tool("timeout", "coreutils"), Need::Tool("mkfs.xfs", "xfsprogs")]
+    "list, show, explain, gc, create, doctor: a pool that does not answer is named, and keeps nobody from the others", NEEDS
         => named;
+    "create in a pool that was named does not need the others, and adopt does where it may take a copy", NEEDS
+        => chosen;
 }
 
 /// A FUSE file system without a server: every access blocks until this is dropped.
@@ -113,4 +121,54 @@ fn named(points: &Points) {
     assert_eq!(fs::read_dir(&names).map(Iterator::count).ok(), before);
     let listed = run(&driver, &["list"]);
     assert!(listed.status.success(), "{listed:?}");
+}
+
+fn chosen(points: &Points) {
+    const UNKNOWN: &str = "it is not known whether";
+    let sandbox = sandbox();
+    let (driver, silent) = install(&sandbox);
+    let image = sandbox.disk().join("image");
+    File::create(&image).unwrap().set_len(300 << 20).unwrap();
+    let made = Command::new("mkfs.xfs").arg("-q").arg(&image).status();
+    assert!(made.unwrap().success());
+    let blank = sandbox.disk().join("blank");
+    File::create(&blank).unwrap().set_len(300 << 20).unwrap();
+    let silent = Silent::over(&silent);
+    let [image, blank] = [&image, &blank].map(|path| path.to_str().unwrap());
+    let into = ["--pool", "default"];
+    let verbs: [(&[&str], bool, &[&str]); 3] = [
+        (
+            &["create", "data", "--size", "300Mi"],
+            true,
+            &["another pool has a volume called data", "pool a: "],
+        ),
+        // Of two with the same UUID one could not be mounted, or would take the other's place.
+        (
+            &["adopt", image, "--name", "copy"],
+            false,
+            &["a volume in pool a holds the same file system"],
+        ),
+        (&["adopt", blank, "--name", "blank", "--format"], true, &[]),
+    ];
+    for (arguments, succeeds, words) in verbs {
+        let output = run(&driver, &[arguments, &into].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), succeeds, "{arguments:?}: {text}");
+        assert_eq!(text.contains(UNKNOWN), !words.is_empty(), "{text}");
+        for word in words {
+            assert!(text.contains(word), "no {word:?} of {arguments:?}: {text}");
+        }
+        points.add(1);
+    }
+    drop(silent);
+    let shown = run(&driver, &["show", "data", "--output", "json"]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("\"pool\": \"default\""), "{text}");
+    // Now that it is known.
+    let adopted = run(
+        &driver,
+        &[&["adopt", image, "--name", "copy"], &into[..]].concat(),
+    );
+    assert!(adopted.status.success(), "{adopted:?}");
+    points.add(2);
 }

@@ -58,11 +58,20 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens an image; `None` if `name` does not exist.
+    /// Opens an image for reading; `None` if `name` does not exist.
+    ///
+    /// For reading, because open(2) for writing waits while the file system is frozen, even if there is no such file
+    /// (fs/namei.c, `path_openat`). [`Image::reopen`] opens it for changes.
     pub(crate) fn open(volumes: &File, name: &str) -> Result<Option<Self>> {
         let failed = |error: io::Error| Error::system("open the volume's image", error);
-        // Without O_NONBLOCK: opening a file under a lease, which another process' `find` may hold, must wait.
-        let file = match confine::open(volumes, name, OFlags::RDWR) {
+        // A FIFO would be waited for without O_NONBLOCK, and a lease, which another process' `find` may hold, must be.
+        let opened = match confine::open(volumes, name, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                confine::open(volumes, name, OFlags::RDONLY)
+            }
+            opened => opened,
+        };
+        let file = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error)
                 if [Errno::LOOP, Errno::XDEV, Errno::ISDIR, Errno::NXIO]
@@ -112,7 +121,7 @@ impl Image {
         Ok(Image { file, inode })
     }
 
-    /// Returns the file, open for reading and writing.
+    /// Returns the file, open for reading; an image that was just made is open for writing, too.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
@@ -136,8 +145,12 @@ impl Image {
         Ok(Bytes(self.metadata()?.len()))
     }
 
-    /// Opens the same file again, with a new open file description. Works after the file was renamed or deleted.
-    pub(crate) fn reopen(&self) -> io::Result<File> {
+    /// Opens the same file for reading and writing, with a new open file description. Works after the file was renamed
+    /// or deleted. Close it after the change: whoever asks whether the image is used counts it.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn reopen(&self) -> io::Result<File> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
@@ -165,7 +178,7 @@ impl Image {
     /// Extends the file to `size`, unless it is longer.
     pub(crate) fn lengthen(&self, size: Bytes) -> io::Result<()> {
         if self.file.metadata()?.len() < size.0 {
-            self.file.set_len(size.0)?;
+            self.reopen()?.set_len(size.0)?;
         }
         Ok(())
     }

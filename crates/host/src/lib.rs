@@ -26,6 +26,7 @@ pub mod superblock;
 mod sys;
 pub mod uuid;
 mod volume_id;
+pub mod worker;
 
 pub use block::{device::Device, number::DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};

@@ -75,7 +75,7 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
 /// Returns the note of a child that looks into this directory. The number of the file system keeps the directory of
 /// another disk, mounted there in place of a dead one, from counting as dead too. While the child waits, no other file
 /// system gets that number.
-fn left_by(place: &Path) -> Left {
+pub(crate) fn left_by(place: &Path) -> Left {
     let mount = mount::holding(place, None).ok().flatten();
     Left::by(("silence", mount.map(|mount| mount.number), place))
 }

@@ -61,9 +61,9 @@ pub(crate) type AnyPool = Pool<Box<dyn Opened>>;
 pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
     let any = |(at, pool): (usize, &Pool<K::Backend>)| {
         let pools = pools.clone();
-        Pool::new(pool.name(), pool.policy().clone(), move || {
-            Ok(Box::new(Of::<K>(pools[at].open()?)) as Box<dyn Opened>)
-        })
+        let directory = pool.directory().map(ToOwned::to_owned);
+        let open = move || Ok(Box::new(Of::<K>(pools[at].open()?)) as Box<dyn Opened>);
+        Pool::new(pool.name(), pool.policy().clone(), open).maybe_at(directory)
     };
     pools.iter().enumerate().map(any).collect()
 }

@@ -19,10 +19,14 @@ use flexvol_host::{
     Uuid, VolumeId,
     lock::{self, Guard},
     mount::Target,
+    worker,
 };
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
-use std::{iter, path::Path};
+use std::{
+    iter,
+    path::{Path, PathBuf},
+};
 
 /// Directory of the paths that stand for device nodes in attach mode. Device numbers are reused, and kubelet
 /// opens a recorded path later; such a path names one volume for ever.
@@ -62,6 +66,7 @@ pub(crate) struct Found {
     pub(crate) opened: Box<dyn Opened>,
     pub(crate) policy: Policy,
     pub(crate) pool: String,
+    directory: Option<PathBuf>,
 }
 
 impl Found {
@@ -70,6 +75,8 @@ impl Found {
     }
 
     pub(crate) fn lock(&self) -> Result<Guard> {
+        // Other pools may have been searched since this one was opened.
+        worker::at(&self.pool, self.directory.as_deref())?;
         let lock = lock::volume(&self.id, LOCK_DEADLINE)?;
         self.backend().invalidate_cache();
         self.backend().make_durable(&self.id)?;
@@ -78,6 +85,7 @@ impl Found {
 
     /// Brings the volume to `goal`. The caller holds its lock.
     pub(crate) fn reach(&self, lock: &Guard, context: CallContext, goal: &Goal) -> Result<Reached> {
+        worker::at(&self.pool, self.directory.as_deref())?;
         let mut world = self.opened.world(self.id, lock, context);
         reconcile(world.as_mut(), goal)
     }
@@ -98,6 +106,7 @@ impl VolumeDriver {
             opened,
             policy: pool.policy().clone(),
             pool: pool.name().to_owned(),
+            directory: pool.directory().map(Path::to_owned),
         }
     }
 

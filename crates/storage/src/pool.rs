@@ -1,9 +1,13 @@
 //! Pools: the places in which volumes are stored.
 
 use crate::{backend::Backend, settings::Policy};
-use flexvol_host::silence;
+use flexvol_host::{silence, worker};
 use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{cell::OnceCell, fmt, path::PathBuf};
+use std::{
+    cell::OnceCell,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// A pool: a name in the configuration, a policy, and how to open it.
 pub struct Pool<B> {
@@ -35,6 +39,11 @@ impl<B> Pool<B> {
         self
     }
 
+    pub(crate) fn maybe_at(mut self, directory: Option<PathBuf>) -> Self {
+        self.directory = directory;
+        self
+    }
+
     /// Returns the pool's name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -45,7 +54,12 @@ impl<B> Pool<B> {
         &self.policy
     }
 
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     pub(crate) fn open(&self) -> Result<B> {
+        worker::at(&self.name, self.directory())?;
         (self.open)()
     }
 }
@@ -62,7 +76,8 @@ impl<B: Backend + 'static> Pool<B> {
             open,
         } = self;
         let answers = OnceCell::new();
-        Pool::new(name, policy, move || {
+        let same = directory.clone();
+        let pool = Pool::new(name, policy, move || {
             let look = || {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
@@ -75,7 +90,8 @@ impl<B: Backend + 'static> Pool<B> {
                     "the pool does not answer: its disk or its server is silent; look into the kernel's log on the node",
                 )),
             }
-        })
+        });
+        pool.maybe_at(same)
     }
 }
 

@@ -197,8 +197,8 @@ pub trait Upkeep: Inventory {
     /// Removes what interrupted processes left behind, or with `dry_run` only lists it: names that lead to no
     /// volume, space that interrupted growths took, idle devices of interrupted callouts, directories of
     /// unfinished creations and removals, locks of volumes that are gone, and deleted volumes whose retention
-    /// time is over.
-    fn tidy(&self, dry_run: bool) -> Vec<Leftover>;
+    /// time is over. Each is told when it is dealt with.
+    fn tidy(&self, dry_run: bool, tell: &mut dyn FnMut(Leftover));
 
     /// Restores a deleted volume while it is kept; false if it was not deleted.
     ///
@@ -258,17 +258,12 @@ impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
         self.take(adoption)
     }
 
-    fn tidy(&self, dry_run: bool) -> Vec<Leftover> {
-        tidy::pools(&self.driver, &self.pools, dry_run, |backend, leftovers| {
-            tidy::names(
-                backend,
-                backend.dangling_names(LEFT_OVER)?,
-                dry_run,
-                leftovers,
-            );
-            tidy::unfinished(backend, dry_run, leftovers)?;
-            tidy::excess(backend, dry_run, leftovers)?;
-            tidy::devices(backend, dry_run, leftovers)
+    fn tidy(&self, dry_run: bool, tell: &mut dyn FnMut(Leftover)) {
+        tidy::pools(&self.driver, &self.pools, dry_run, tell, |backend, tell| {
+            tidy::names(backend, backend.dangling_names(LEFT_OVER)?, dry_run, tell);
+            tidy::unfinished(backend, dry_run, tell)?;
+            tidy::excess(backend, dry_run, tell)?;
+            tidy::devices(backend, dry_run, tell)
         })
     }
 
@@ -285,16 +280,11 @@ impl<B: ManagedDirectories> Upkeep for Keeper<Directory<B>> {
         ))
     }
 
-    fn tidy(&self, dry_run: bool) -> Vec<Leftover> {
-        tidy::pools(&self.driver, &self.pools, dry_run, |backend, leftovers| {
-            tidy::remains(backend, dry_run, leftovers)?;
-            tidy::limits(backend, dry_run, leftovers)?;
-            tidy::names(
-                backend,
-                backend.dangling_names(LEFT_OVER)?,
-                dry_run,
-                leftovers,
-            );
+    fn tidy(&self, dry_run: bool, tell: &mut dyn FnMut(Leftover)) {
+        tidy::pools(&self.driver, &self.pools, dry_run, tell, |backend, tell| {
+            tidy::remains(backend, dry_run, tell)?;
+            tidy::limits(backend, dry_run, tell)?;
+            tidy::names(backend, backend.dangling_names(LEFT_OVER)?, dry_run, tell);
             Ok(())
         })
     }

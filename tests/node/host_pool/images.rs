@@ -4,18 +4,22 @@ use super::{
     BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, file_of, image, on_disk, small,
     space::{free, settles},
 };
-use crate::host_lock::any_volume;
+use crate::{frozen::Frozen, host_lock::any_volume};
 use flexvol_host::pool::Allocation;
 use flexvol_sdk::{ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, tests};
+use flexvol_testing::{Need, Points, patience, tests};
 use nix::{mount::MsFlags, sys::stat::Mode, unistd::mkfifo};
 use std::{
     collections::HashSet,
     fs::{self, File, Permissions},
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
+    time::Duration,
 };
 
 tests! {
@@ -23,8 +27,32 @@ tests! {
         => created;
     "only a plain file of root's with one name is an image", &[Need::Root] => not_an_image;
     "an image that is swapped with a link is never followed", &[Need::Root] => swapped;
+    "an image is looked for, and read, while its file system is frozen", &[Need::Root, E2FS, Need::Tool("fsfreeze", "util-linux")]
+        => frozen;
     "an image that its owner opens while it is taken over is given back to him", &[Need::Root]
         => opened_meanwhile;
+}
+
+fn frozen(points: &Points) {
+    let (bench, pool) = on_disk(Filesystem::Ext4, 64);
+    let [there, gone] = [any_volume(), any_volume()];
+    pool.create(&there, bytes(1), "mark", Allocation::Thin, NO_RESERVE)
+        .unwrap();
+    let thaws = Frozen::new(&bench.path("mounted"));
+    let (told, tells) = mpsc::channel();
+    let looks = thread::spawn(move || {
+        let look = |volume| pool.image(volume).unwrap();
+        assert!(look(&gone).is_none());
+        let found = look(&there).unwrap();
+        let seen = (found.mark().unwrap().unwrap(), found.size().unwrap());
+        told.send(seen).unwrap();
+    });
+    let seen = tells.recv_timeout(Duration::from_secs(3) * patience());
+    // Nobody can be ended before.
+    drop(thaws);
+    looks.join().unwrap();
+    assert_eq!(seen, Ok(("mark".to_owned(), bytes(1))));
+    points.add(2);
 }
 
 fn opened_meanwhile(_: &Points) {

@@ -82,7 +82,11 @@ fn full(points: &Points) {
             assert_eq!(pool.volume_ids().unwrap(), [neighbour]);
             settles(&pool, &bench, before);
             let neighbour = image(&pool, &neighbour);
-            neighbour.file().write_all_at(&[7; 1 << 16], MIB).unwrap();
+            neighbour
+                .reopen()
+                .unwrap()
+                .write_all_at(&[7; 1 << 16], MIB)
+                .unwrap();
             neighbour.file().sync_all().unwrap();
             points.add(1);
         }
@@ -103,7 +107,11 @@ fn extension_fails(points: &Points) {
         pool.create(&volume, bytes(32), "", Allocation::Full, NO_RESERVE)
             .unwrap();
         let image = image(&pool, &volume);
-        image.file().write_all_at(b"content", 31 * MIB).unwrap();
+        image
+            .reopen()
+            .unwrap()
+            .write_all_at(b"content", 31 * MIB)
+            .unwrap();
         let before = free(&pool, &bench);
         let unchanged = |what: &str| {
             assert_eq!(image.size().unwrap(), bytes(32), "{filesystem} {what}");
@@ -150,7 +158,7 @@ fn extension_heals(points: &Points) {
         let allocated = || image.file().metadata().unwrap().blocks() * 512;
         // Interrupted between allocating the blocks and extending the file. The retry needs no more space.
         let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(image.file(), keep, 0, 200 << 20).unwrap();
+        fallocate(image.reopen().unwrap(), keep, 0, 200 << 20).unwrap();
         let left = Reserve::Bytes(free(&pool, &bench));
         image
             .extend(bytes(200), Allocation::Full, left, &pool)
@@ -165,9 +173,13 @@ fn extension_heals(points: &Points) {
             assert_eq!(image.size().unwrap(), bytes(200));
         }
         // Discarded from inside.
-        image.file().write_all_at(b"content", MIB).unwrap();
+        image
+            .reopen()
+            .unwrap()
+            .write_all_at(b"content", MIB)
+            .unwrap();
         let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | keep;
-        fallocate(image.file(), punch, 2 << 20, 100 << 20).unwrap();
+        fallocate(image.reopen().unwrap(), punch, 2 << 20, 100 << 20).unwrap();
         assert!(allocated() < 101 * MIB);
         image
             .extend(bytes(200), Allocation::Full, NO_RESERVE, &pool)
@@ -195,7 +207,7 @@ fn extension_parts(_: &Points) {
         .unwrap();
     let image = image(&pool, &volume);
     let content = vec![7; 16 << 20];
-    image.file().write_all_at(&content, MIB).unwrap();
+    image.reopen().unwrap().write_all_at(&content, MIB).unwrap();
     image.file().sync_all().unwrap();
     assert_eq!(pool.missing().unwrap().bytes, bytes(0));
     copy(&file_of(&bench, &volume), &bench.path("tested/copy"));

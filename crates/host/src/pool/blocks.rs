@@ -125,7 +125,10 @@ impl Image {
         // Setting the current size again frees the blocks behind it.
         let freed = match self.excess()? {
             Bytes(0) => return Ok(()),
-            _ => self.file().set_len(self.size()?.0),
+            _ => {
+                let size = self.size()?.0;
+                self.reopen().and_then(|file| file.set_len(size))
+            }
         };
         freed.map_err(|error| Error::system("free the blocks behind the volume's image", error))
     }
@@ -164,7 +167,9 @@ impl Image {
                 .map_err(|error| Error::system("allocate the volume's image", error))?;
         }
         // Limited to what there was room for.
-        let parted = extents::unshare(self.file(), size, seen.may_share(), end);
+        let parted = self
+            .reopen()
+            .and_then(|file| extents::unshare(&file, size, seen.may_share(), end));
         match parted {
             Ok(true) => Ok(()),
             Ok(false) if end.is_some_and(|end| Instant::now() >= end) => Err(Error::new(
@@ -233,9 +238,10 @@ impl Image {
         // XFS requires as much free space as the range is long, even if no block is missing (xfs_bmap_util.c,
         // `xfs_alloc_file_space`). So the range is allocated in parts, and in smaller ones when there is no room.
         let (mut at, mut step) = (from.0, STEP);
+        let file = self.reopen()?;
         while at < to.0 {
             let length = step.0.min(to.0 - at);
-            match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, at, length) {
+            match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, at, length) {
                 Ok(()) => at += length,
                 Err(Errno::NOSPC) if stubborn == Stubborn::Yes && step > SMALLEST_STEP => {
                     step = Bytes(step.0 / 2);

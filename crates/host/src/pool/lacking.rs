@@ -306,7 +306,7 @@ impl Pool {
                 Some(seen) if seen.is_as_before(&now) => seen,
                 _ if !may_share => Seen::counted(now),
                 before => {
-                    // Without O_NONBLOCK, as in `Image::open`.
+                    // Without O_NONBLOCK: a lease, which another process' `find` may hold, must be waited for.
                     let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         file => file.map_err(failed)?,

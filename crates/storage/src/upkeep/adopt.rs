@@ -2,6 +2,7 @@
 
 use super::{Adopted, Adoption, Keeper, ManagedBackend};
 use crate::{
+    backend::Backend,
     block::Block,
     identify::named,
     kind::{CallContext, Kind, LOCK_DEADLINE},
@@ -17,6 +18,7 @@ use flexvol_host::{
     lock,
     mount::Detached,
     superblock::{Demand, Superblock},
+    worker,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 
@@ -107,6 +109,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         });
         if let Some(format) = &format {
             self.refuse_copies(format)?;
+            worker::at(pool.name(), pool.directory())?;
             expect_mountable(&device, format.filesystem)?;
         }
         drop(device);
@@ -137,16 +140,18 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
     /// which one is meant.
     fn refuse_copies(&self, format: &Format) -> Result<()> {
         for pool in self.pools.iter() {
-            let backend = pool.open()?;
-            for volume in backend.catalog().volume_ids()? {
-                let asset = backend.find(&volume)?;
-                let other = asset.and_then(|asset| asset.mark?.format);
-                if other.is_some_and(|other| other.uuid == format.uuid) {
-                    return Err(Error::new(
-                        ErrorKind::Conflict,
-                        "a volume holds the same file system (same UUID), so this is a copy of it; give the copy a new UUID first (xfs_admin -U generate, tune2fs -U random, btrfstune -u)",
-                    ));
-                }
+            let has_it = pool.open().and_then(|backend| holds(&backend, format));
+            let unknown = |error: Error| {
+                error.context(format_args!(
+                    "it is not known whether a volume in pool {} holds the same file system",
+                    pool.name()
+                ))
+            };
+            if has_it.map_err(unknown)? {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    "a volume holds the same file system (same UUID), so this is a copy of it; give the copy a new UUID first (xfs_admin -U generate, tune2fs -U random, btrfstune -u)",
+                ));
             }
         }
         Ok(())
@@ -196,6 +201,18 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
             changed: taken || reached.changed,
         })
     }
+}
+
+/// Whether a volume of the pool holds this file system.
+fn holds(backend: &impl Backend, format: &Format) -> Result<bool> {
+    for volume in backend.catalog().volume_ids()? {
+        let asset = backend.find(&volume)?;
+        let other = asset.and_then(|asset| asset.mark?.format);
+        if other.is_some_and(|other| other.uuid == format.uuid) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn taken() -> Error {

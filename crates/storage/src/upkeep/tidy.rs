@@ -6,19 +6,23 @@ use flexvol_host::{Device, VolumeId, lock};
 use flexvol_sdk::{Bytes, ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
 
+/// Receives each leftover when it is dealt with: a process that is ended at the next one keeps nobody from knowing it.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(Leftover);
+
 /// Removes volumes whose removal was interrupted or whose retention time is over, then tidies each pool, then
 /// removes the locks of volumes that no pool has.
 pub(super) fn pools<B: Backend>(
     driver: &VolumeDriver,
     pools: &[Pool<B>],
     dry_run: bool,
-    tidy: impl Fn(&B, &mut Vec<Leftover>) -> Result<()>,
-) -> Vec<Leftover> {
-    let mut leftovers = deleted(driver, dry_run);
+    tell: Tell<'_>,
+    tidy: impl Fn(&B, Tell<'_>) -> Result<()>,
+) {
+    deleted(driver, dry_run, tell);
     let mut known = Some(HashSet::new());
     for pool in pools {
         let volumes = pool.open().and_then(|backend| {
-            tidy(&backend, &mut leftovers)?;
+            tidy(&backend, tell)?;
             backend.catalog().volume_ids()
         });
         match volumes {
@@ -29,7 +33,7 @@ pub(super) fn pools<B: Backend>(
             }
             Err(error) => {
                 known = None;
-                leftovers.push(Leftover {
+                tell(Leftover {
                     what: format!("pool {}", pool.name()),
                     removed: Err(error),
                 });
@@ -38,19 +42,17 @@ pub(super) fn pools<B: Backend>(
     }
     // Skipped if a pool cannot be read, because its volumes may exist.
     if let Some(known) = known {
-        tidy_locks(&known, dry_run, &mut leftovers);
+        tidy_locks(&known, dry_run, tell);
     }
-    leftovers
 }
 
 /// Removes volumes whose removal was interrupted, those whose retention time is over (both the one recorded at
 /// deletion and the pool's present one), and those beyond what the pool may keep. [`pools`] reports a pool that
 /// cannot be read.
-fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
-    let mut leftovers = Vec::new();
+fn deleted(driver: &VolumeDriver, dry_run: bool, tell: Tell<'_>) {
     for pool in &driver.pools {
         for (volume, removed) in driver.finish_removals(pool, dry_run, None) {
-            leftovers.push(Leftover {
+            tell(Leftover {
                 what: format!("volume {volume}, whose removal was not finished"),
                 removed,
             });
@@ -66,19 +68,18 @@ fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
                 Ok(true) => ("kept for long enough", Ok(!dry_run)),
                 Err(error) => ("is kept", Err(error)),
             };
-            leftovers.push(Leftover {
+            tell(Leftover {
                 what: format!("volume {volume}, which was deleted and {how_long}"),
                 removed,
             });
         }
         for (volume, removed) in driver.keep_at_most(pool, dry_run, None) {
-            leftovers.push(Leftover {
+            tell(Leftover {
                 what: format!("volume {volume}, which was deleted and is more than is kept"),
                 removed,
             });
         }
     }
-    leftovers
 }
 
 /// Frees names that lead to no volume.
@@ -86,10 +87,10 @@ pub(super) fn names<B: Backend>(
     backend: &B,
     dangling: Vec<(VolumeName, VolumeId)>,
     dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
+    tell: Tell<'_>,
 ) {
     for (name, volume) in dangling {
-        leftovers.push(Leftover {
+        tell(Leftover {
             what: format!("the name {name}, which leads to no volume"),
             removed: unless(dry_run, || free_name(backend, &name, &volume)),
         });
@@ -100,14 +101,14 @@ pub(super) fn names<B: Backend>(
 pub(super) fn unfinished<B: ManagedBackend>(
     backend: &B,
     dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
+    tell: Tell<'_>,
 ) -> Result<()> {
     for volume in backend.unfinished()? {
         let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
         backend.invalidate_cache();
-        leftovers.push(Leftover {
+        tell(Leftover {
             what: format!("the storage of volume {volume}, which was never finished"),
             removed: unless(dry_run, || {
                 backend.catalog().discard(&volume)?;
@@ -119,11 +120,7 @@ pub(super) fn unfinished<B: ManagedBackend>(
 }
 
 /// Frees space of interrupted growths. A process that is growing a volume holds its lock.
-pub(super) fn excess<B: ManagedBackend>(
-    backend: &B,
-    dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
-) -> Result<()> {
+pub(super) fn excess<B: ManagedBackend>(backend: &B, dry_run: bool, tell: Tell<'_>) -> Result<()> {
     for volume in backend.catalog().volume_ids()? {
         // A volume that cannot be read is reported with its device.
         if backend.excess(&volume).unwrap_or_default() == Bytes(0) {
@@ -135,7 +132,7 @@ pub(super) fn excess<B: ManagedBackend>(
         backend.invalidate_cache();
         let excess = backend.excess(&volume).unwrap_or_default();
         if excess > Bytes(0) {
-            leftovers.push(Leftover {
+            tell(Leftover {
                 what: format!(
                     "{excess} behind the end of volume {volume}, which a growth took that was cut"
                 ),
@@ -147,18 +144,14 @@ pub(super) fn excess<B: ManagedBackend>(
 }
 
 /// Releases idle devices of interrupted callouts.
-pub(super) fn devices<B: ManagedBackend>(
-    backend: &B,
-    dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
-) -> Result<()> {
+pub(super) fn devices<B: ManagedBackend>(backend: &B, dry_run: bool, tell: Tell<'_>) -> Result<()> {
     for volume in backend.catalog().volume_ids()? {
         match idle_device(backend, &volume, dry_run) {
             Ok(None) => {}
-            Ok(Some(leftover)) => leftovers.push(leftover),
+            Ok(Some(leftover)) => tell(leftover),
             // It may be another backend's volume; `list` shows it.
             Err(error) if error.kind() == ErrorKind::Conflict => {}
-            Err(error) => leftovers.push(Leftover {
+            Err(error) => tell(Leftover {
                 what: format!("the device of volume {volume}"),
                 removed: Err(error),
             }),
@@ -171,7 +164,7 @@ pub(super) fn devices<B: ManagedBackend>(
 pub(super) fn remains<B: ManagedDirectories>(
     backend: &B,
     dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
+    tell: Tell<'_>,
 ) -> Result<()> {
     for remains in backend.remains()? {
         let removed = match dry_run {
@@ -182,7 +175,7 @@ pub(super) fn remains<B: ManagedDirectories>(
                 cleared => cleared,
             },
         };
-        leftovers.push(Leftover {
+        tell(Leftover {
             what: remains.to_string(),
             removed,
         });
@@ -194,7 +187,7 @@ pub(super) fn remains<B: ManagedDirectories>(
 pub(super) fn limits<B: ManagedDirectories>(
     backend: &B,
     dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
+    tell: Tell<'_>,
 ) -> Result<()> {
     for volume in backend.lost_limits()? {
         // A running growth records the new limit before it sets it.
@@ -202,7 +195,7 @@ pub(super) fn limits<B: ManagedDirectories>(
             continue;
         };
         if backend.lacks_limit(&volume)? {
-            leftovers.push(Leftover {
+            tell(Leftover {
                 what: format!("the lack of a limit of volume {volume}"),
                 removed: unless(dry_run, || backend.restore(&volume)),
             });
@@ -260,11 +253,11 @@ fn idle_device<B: ManagedBackend>(
     Ok(Some(Leftover { what, removed }))
 }
 
-fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, leftovers: &mut Vec<Leftover>) {
+fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, tell: Tell<'_>) {
     let files = match lock::files(LEFT_OVER) {
         Ok(files) => files,
         Err(error) => {
-            return leftovers.push(Leftover {
+            return tell(Leftover {
                 what: "locks".to_owned(),
                 removed: Err(error),
             });
@@ -275,7 +268,7 @@ fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, leftovers: &mut Vec<Left
         let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
-        leftovers.push(Leftover {
+        tell(Leftover {
             what: format!("the lock of {volume}, which is no volume of this driver"),
             removed: unless(dry_run, || lock.retire()),
         });

@@ -1,0 +1,283 @@
+//! Does the work of a command in a second process, the worker.
+//!
+//! A process that waits in the kernel for a frozen file system, a dead disk or a dead server cannot be ended, and would
+//! never get to the pools that answer. So the first process only watches. If the worker gets stuck at a pool, another
+//! worker does the same work without that pool.
+
+use crate::{
+    deadline::{Deadline, Pause},
+    silence::left_by,
+    sys::fork::fork,
+};
+use flexvol_sdk::{
+    Error, Result,
+    stillness::{Stillness, TICK, Threads, silent, stuck},
+};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
+};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::Path,
+    process,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// Time that a killed worker gets to end.
+const DEATH: Duration = Duration::from_secs(1);
+
+/// In a worker, where it says at which pool it works, and what is known of pools before it began.
+static WORKER: OnceLock<(File, Vec<Silent>)> = OnceLock::new();
+
+/// A pool at which a worker got stuck.
+#[derive(Clone, Debug)]
+struct Silent {
+    pool: String,
+    left: Option<String>,
+}
+
+/// Says that this process works at a pool from now on. Every use of a pool begins with it, and a use of another one
+/// ends it. Without effect in a process that is no worker. In the pool's directory, if it has one, whoever comes later is
+/// told at once that it does not answer, while a worker that got stuck there is left.
+///
+/// # Errors
+/// [`TimedOut`](flexvol_sdk::ErrorKind::TimedOut) for a pool at which an earlier worker of this command got stuck.
+pub fn at(pool: &str, directory: Option<&Path>) -> Result<()> {
+    let Some((place, before)) = WORKER.get() else {
+        return Ok(());
+    };
+    if let Some(silent) = before.iter().find(|silent| silent.pool == pool) {
+        return Err(silent.error());
+    }
+    let mut text = pool.as_bytes().to_vec();
+    if let Some(directory) = directory {
+        text.push(0);
+        text.extend(directory.as_os_str().as_bytes());
+    }
+    place
+        .set_len(0)
+        .and_then(|()| place.write_all_at(&text, 0))
+        .map_err(|error| Error::system("say at which pool this process works", error))
+}
+
+/// Runs `work`, which returns an exit code, in a worker, and again without each pool at which it got stuck. Returns the
+/// exit code of the last worker. Its output reaches the streams of this process, but a worker that is stuck does not
+/// have them, so that nobody who reads them to their end waits for it.
+///
+/// Work that changes something must find what it did before, and print what it need not do again when it is done.
+///
+/// # Errors
+/// When a worker is stuck elsewhere than at a pool, or standard output takes no more.
+pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
+    let mut silent: Vec<Silent> = Vec::new();
+    loop {
+        let process = match Process::start() {
+            Ok(Started::First(process)) => process,
+            Ok(Started::Worker(place)) => {
+                // Never set before, because a worker starts no worker.
+                let _ = WORKER.set((place, silent));
+                let code = work();
+                let _ = io::stdout().flush();
+                process::exit(code.into())
+            }
+            // It may work; only nobody watches it.
+            Err(error) => {
+                log::warn!("nobody watches whether the kernel answers: {error}");
+                return Ok(work());
+            }
+        };
+        match process.end()? {
+            End::Code(code) => return Ok(code),
+            End::Stuck(new) if silent.iter().any(|old| old.pool == new.pool) => {
+                return Err(because(stuck(), new.left));
+            }
+            End::Stuck(new) if new.pool.is_empty() => return Err(because(stuck(), new.left)),
+            End::Stuck(new) => silent.push(new),
+        }
+    }
+}
+
+impl Silent {
+    fn error(&self) -> Error {
+        because(
+            silent("the pool does not answer".to_owned()),
+            self.left.clone(),
+        )
+    }
+}
+
+fn because(error: Error, left: Option<String>) -> Error {
+    match left {
+        Some(left) => error.because(left),
+        None => error,
+    }
+}
+
+enum Started {
+    First(Process),
+    Worker(File),
+}
+
+enum Ended {
+    Code(u8),
+    Signal(i32),
+}
+
+impl Ended {
+    /// Returns the worker's exit code. A signal that ended the worker ends this process, so that the caller is told.
+    fn code(self) -> u8 {
+        match self {
+            Ended::Code(code) => code,
+            Ended::Signal(signal) => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    let _ = kill_process(getpid(), signal);
+                }
+                u8::try_from(128 + signal).unwrap_or(1)
+            }
+        }
+    }
+}
+
+enum End {
+    Code(u8),
+    Stuck(Silent),
+}
+
+/// The worker, as seen by the first process.
+struct Process {
+    pid: Pid,
+    /// The name of the pool at which it works.
+    place: File,
+    output: [Output; 2],
+}
+
+impl Process {
+    fn start() -> io::Result<Started> {
+        let [place, out, err] = ["place", "output", "errors"]
+            .map(|name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from));
+        let (place, out, err) = (place?, out?, err?);
+        let Some(pid) = fork()? else {
+            let given = nix::unistd::dup2_stdout(&out).and(nix::unistd::dup2_stderr(&err));
+            if given.is_err() {
+                process::exit(1)
+            }
+            return Ok(Started::Worker(place));
+        };
+        Ok(Started::First(Process {
+            pid: Pid::from_raw(pid).ok_or(Errno::INVAL)?,
+            place,
+            output: [Output::of(out), Output::of(err)],
+        }))
+    }
+
+    /// Waits until the worker ends or is stuck, and passes on what it prints.
+    fn end(mut self) -> Result<End> {
+        let (mut stillness, mut next) = (Stillness::default(), Instant::now() + TICK);
+        let mut pause = Pause::default();
+        loop {
+            let ended = self.ended();
+            self.pass_on()?;
+            if let Some(ended) = ended {
+                return Ok(End::Code(ended.code()));
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + TICK;
+                if stillness.is_stuck(Threads::of(self.pid.as_raw_nonzero().get().unsigned_abs())) {
+                    return self.give_up();
+                }
+            }
+            pause.sleep();
+        }
+    }
+
+    /// Returns how the worker ended, once it has.
+    fn ended(&self) -> Option<Ended> {
+        match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+            Ok(None) | Err(Errno::INTR) => None,
+            Ok(Some((_, status))) => {
+                let code = status.exit_status().map(u8::try_from);
+                Some(match code {
+                    Some(Ok(code)) => Ended::Code(code),
+                    _ => Ended::Signal(status.terminating_signal().unwrap_or_default()),
+                })
+            }
+            Err(_) => Some(Ended::Code(1)),
+        }
+    }
+
+    /// Kills the worker. One that waits for the kernel stays until the kernel answers it.
+    fn give_up(mut self) -> Result<End> {
+        let _ = kill_process(self.pid, Signal::KILL);
+        let mut death = Deadline::after(DEATH);
+        let mut is_left = true;
+        while is_left && death.pause() {
+            is_left = self.ended().is_none();
+        }
+        self.pass_on()?;
+        let pid = self.pid.as_raw_nonzero();
+        let left = is_left.then(|| {
+            let waits = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+            let place = if waits.len() > 1 {
+                &waits
+            } else {
+                "an unknown place"
+            };
+            format!("process {pid} stays until the kernel answers it, in {place}")
+        });
+        let place = read(&self.place, 0).unwrap_or_default();
+        let mut place = place.splitn(2, |byte| *byte == 0);
+        let pool = place.next().unwrap_or_default();
+        if is_left && let Some(directory) = place.next() {
+            left_by(Path::new(OsStr::from_bytes(directory))).note(pid.get().unsigned_abs());
+        }
+        Ok(End::Stuck(Silent {
+            pool: String::from_utf8_lossy(pool).into_owned(),
+            left,
+        }))
+    }
+
+    fn pass_on(&mut self) -> Result<()> {
+        let [out, err] = &mut self.output;
+        // If standard error is closed, nobody can be told.
+        let _ = err.pass_on(&mut io::stderr());
+        match out.pass_on(&mut io::stdout()) {
+            // A closed pipe is no error: its reader has seen enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Error::system("write to standard output", error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a worker has printed.
+struct Output {
+    file: File,
+    passed: u64,
+}
+
+impl Output {
+    fn of(file: File) -> Output {
+        Output { file, passed: 0 }
+    }
+
+    fn pass_on(&mut self, to: &mut dyn Write) -> io::Result<()> {
+        let new = read(&self.file, self.passed)?;
+        self.passed += new.len() as u64;
+        to.write_all(&new)?;
+        to.flush()
+    }
+}
+
+fn read(file: &File, from: u64) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len().saturating_sub(from);
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes)
+}
