@@ -5,7 +5,7 @@
 //! the retry after a crash are the same path. `Reached` is the only source of a Success, and it rests on
 //! measurements.
 //!
-//! This file is long on purpose: later answers rest on earlier checks, so a change of one must be seen beside
+//! It is one file on purpose: later answers rest on earlier checks, so a change of one must be seen beside
 //! all others.
 
 use crate::{
