@@ -12,6 +12,16 @@ use std::{
 /// Size of the read buffer: more than an id and a newline.
 const LONGEST: usize = 64;
 
+/// Wording of refusals for one kind of place.
+pub(crate) struct Words<'a> {
+    /// States that what was found is another pool, up to the id of the recorded one.
+    pub(crate) another: &'a str,
+    /// Asks for the pool's disks.
+    pub(crate) disks: &'a str,
+    /// The command that accepts what was found.
+    pub(crate) again: &'a str,
+}
+
 /// Record for one place.
 pub(crate) struct Record {
     directory: &'static str,
@@ -44,6 +54,31 @@ impl Record {
             )
             .because(self.path().display().to_string())
         })
+    }
+
+    /// Checks that the pool that was found is the recorded one. Returns false when none is recorded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`] when it is another one; otherwise as for [`Record::read`]. That is a fact about the
+    /// node and not about a claim, so it must be retryable: another node may serve the claim, and this one once the disk
+    /// is back.
+    pub(crate) fn expect(&self, found: PoolId, words: &Words<'_>) -> Result<bool> {
+        match self.read()? {
+            Some(known) if known != found => {
+                let Words {
+                    another,
+                    disks,
+                    again,
+                } = words;
+                Err(Error::new(
+                    ErrorKind::Configuration,
+                    format!(
+                        "{another} the id {known}, and this one {found}; {disks}? if this is to be the pool from now on, {again} accepts it"
+                    ),
+                ))
+            }
+            known => Ok(known.is_some()),
+        }
     }
 
     /// Records this pool, unless another process has recorded one since the caller looked.

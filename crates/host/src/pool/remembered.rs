@@ -5,7 +5,10 @@
 //! the wrong disk. A pool in memory has a new id after each boot and is not remembered.
 
 use super::PoolId;
-use crate::{remembered::Record, volume_id::half_digest};
+use crate::{
+    remembered::{Record, Words},
+    volume_id::half_digest,
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fmt::Write,
@@ -20,34 +23,39 @@ const DIRECTORY: &str = "/var/lib/flexvol/directories";
 /// Maximum length of a record's name. File systems allow 255 bytes.
 const LONGEST_NAME: usize = 200;
 
+const WORDS: Words<'_> = Words {
+    another: "the pool is another one than the node had at its path: the node's has",
+    disks: "is the disk of the pool mounted",
+    // The path is not for pod events.
+    again: "`flexvol pool init` with its path and --replace",
+};
+
 /// `f_type` of tmpfs and ramfs (linux/magic.h): file systems in memory.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Checks that the pool is the one that the node remembers at the path. The first one is remembered.
 pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
     let record = record(path)?;
-    match record.read()? {
-        Some(known) if known == found => Ok(()),
-        Some(known) => Err(Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "the pool is another one than the node had at its path: the node's has the id {known}, and this one {found}; is the disk of the pool mounted? if this is to be the pool from now on, `flexvol pool init` with its path and --replace accepts it"
-            ),
-        )
-        .because(path.display().to_string())),
-        // The first use, for example after an upgrade. Best effort: a failure is only logged.
-        None => {
-            if let Err(error) = is_in_memory(root)
-                .and_then(|is_in_memory| match is_in_memory {
-                    true => Ok(()),
-                    false => record.keep_first(found),
-                })
-            {
-                log::debug!("the node does not remember its pool: {}", error.report());
-            }
-            Ok(())
-        }
+    let is_recorded = record
+        .expect(found, &WORDS)
+        .map_err(|error| error.because(path.display().to_string()))?;
+    // The first use, for example after an upgrade. Best effort: a failure is only logged.
+    if !is_recorded
+        && let Err(error) = is_in_memory(root).and_then(|is_in_memory| match is_in_memory {
+            true => Ok(()),
+            false => record.keep_first(found),
+        })
+    {
+        log::debug!("the node does not remember its pool: {}", error.report());
     }
+    Ok(())
+}
+
+/// Whether the node remembers another pool at the path than the one that is there, or its record is damaged.
+pub(super) fn is_another(path: &Path, found: PoolId) -> bool {
+    record(path)
+        .and_then(|record| record.expect(found, &WORDS))
+        .is_err()
 }
 
 /// Checks that a pool made at this path does not replace another remembered one.
