@@ -90,6 +90,15 @@ pub fn check(
     let evicts = shares_disk_with_kubelet(path);
     match advice(&space, available, reserve, evicts) {
         Some(remedy) => Check::warn(about, found, remedy),
+        None if pool.is_forgotten_with_its_disk(path) => Check::warn(
+            about,
+            format!(
+                "{found}; which pool the node has is recorded on the pool's own disk only: while that is missing, a pool below its mount point is taken for it"
+            ),
+            format!(
+                "make /etc/flexvol/directories writable, or mount the disk on {shown} and not above /var/lib/flexvol"
+            ),
+        ),
         None => Check::ok(about, found),
     }
 }

@@ -119,6 +119,13 @@ impl Pool {
         Pool::open_any(path).is_ok_and(|pool| remembered::is_another(path, pool.id))
     }
 
+    /// Whether the node forgets the pool together with its disk, as the record is on that disk only. Then another pool
+    /// below the mount point is not noticed.
+    #[must_use]
+    pub fn is_forgotten_with_its_disk(&self, path: &Path) -> bool {
+        remembered::goes_with(path, &self.root)
+    }
+
     /// Opens a pool, whichever the node remembers.
     fn open_any(path: &Path) -> Result<Self> {
         let root = open_root(path)?;

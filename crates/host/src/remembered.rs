@@ -22,16 +22,34 @@ pub(crate) struct Words<'a> {
     pub(crate) again: &'a str,
 }
 
-/// Record for one place.
+impl Words<'_> {
+    fn another(&self, known: PoolId, found: PoolId, record: &Path) -> Error {
+        let Words {
+            another,
+            disks,
+            again,
+        } = self;
+        Error::new(
+            ErrorKind::Configuration,
+            format!(
+                "{another} the id {known}, and this one {found}; {disks}? if this is to be the pool from now on, {again} accepts it"
+            ),
+        )
+        .because(format!("the record is {}", record.display()))
+    }
+}
+
+/// Record for one place, kept alike in several directories. The first one that has it counts: the others may be on a
+/// disk that is missing, and so may be older.
 pub(crate) struct Record {
-    directory: &'static str,
+    directories: &'static [&'static str],
     name: String,
 }
 
 impl Record {
-    /// Names the record of a place. `directory` holds places of one kind; no name begins with a colon.
-    pub(crate) fn at(directory: &'static str, name: String) -> Record {
-        Record { directory, name }
+    /// Names the record of a place. Each directory holds places of one kind; no name begins with a colon.
+    pub(crate) fn at(directories: &'static [&'static str], name: String) -> Record {
+        Record { directories, name }
     }
 
     /// Returns the id of the recorded pool.
@@ -39,97 +57,111 @@ impl Record {
     /// # Errors
     /// When the record cannot be read, or is damaged.
     pub(crate) fn read(&self) -> Result<Option<PoolId>> {
-        let mut text = [0; LONGEST];
-        let read = File::open(self.path()).and_then(|mut file| file.read(&mut text));
-        let length = match read {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let id = str::from_utf8(&text[..length]).unwrap_or_default();
-        PoolId::parse(id.trim_end()).map(Some).map_err(|_| {
-            Error::new(
-                ErrorKind::Configuration,
-                "what the node remembers of its pool is damaged; `flexvol pool init` with --replace writes it anew",
-            )
-            .because(self.path().display().to_string())
-        })
+        for path in self.paths() {
+            if let Some(known) = read(&path)? {
+                return Ok(Some(known));
+            }
+        }
+        Ok(None)
     }
 
-    /// Checks that the pool that was found is the recorded one. Returns false when none is recorded.
+    /// Checks that the pool that was found is the recorded one. Returns false when the first directory has no record.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`] when it is another one; otherwise as for [`Record::read`]. That is a fact about the
     /// node and not about a claim, so it must be retryable: another node may serve the claim, and this one once the disk
     /// is back.
     pub(crate) fn expect(&self, found: PoolId, words: &Words<'_>) -> Result<bool> {
-        match self.read()? {
-            Some(known) if known != found => {
-                let Words {
-                    another,
-                    disks,
-                    again,
-                } = words;
-                Err(Error::new(
-                    ErrorKind::Configuration,
-                    format!(
-                        "{another} the id {known}, and this one {found}; {disks}? if this is to be the pool from now on, {again} accepts it"
-                    ),
-                ))
+        let mut is_first = true;
+        for path in self.paths() {
+            match read(&path)? {
+                Some(known) if known == found => return Ok(is_first),
+                Some(known) => return Err(words.another(known, found, &path)),
+                None => is_first = false,
             }
-            known => Ok(known.is_some()),
         }
+        Ok(false)
     }
 
-    /// Records this pool, unless another process has recorded one since the caller looked.
+    /// Records this pool in each directory that has no record.
+    ///
+    /// # Errors
+    /// The first one; the other directories have the record.
     pub(crate) fn keep_first(&self, id: PoolId) -> Result<()> {
-        self.write(id, |new, record| match fs::hard_link(new, record) {
-            // Another process was faster.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked,
-        })
+        let mut kept = Ok(());
+        for &directory in self.directories {
+            if !self.path(directory).exists() {
+                kept = kept.and(self.write(directory, id, |new, record| {
+                    match fs::hard_link(new, record) {
+                        // Another process was faster.
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                        linked => linked,
+                    }
+                }));
+            }
+        }
+        kept
     }
 
     /// Records this pool and replaces any record. A node that cannot write goes without a record, unless its record
     /// would still name another pool.
     pub(crate) fn keep(&self, id: PoolId) -> Result<()> {
-        let known = self.read();
-        if matches!(known, Ok(Some(known)) if known == id) {
-            return Ok(());
-        }
-        match self.write(id, |new, record| fs::rename(new, record)) {
-            Err(error) if matches!(known, Ok(None)) => {
-                log::warn!("the node does not remember its pool: {}", error.report());
-                Ok(())
+        for &directory in self.directories {
+            let known = read(&self.path(directory));
+            if matches!(known, Ok(Some(known)) if known == id) {
+                continue;
             }
-            written => written,
+            match self.write(directory, id, |new, record| fs::rename(new, record)) {
+                Err(error) if matches!(known, Ok(None)) => {
+                    log::warn!(
+                        "{directory} does not have which pool the node has: {}",
+                        error.report()
+                    );
+                }
+                written => written?,
+            }
         }
+        Ok(())
     }
 
     /// Removes the record of the place.
     pub(crate) fn forget(&self) -> Result<()> {
-        match fs::remove_file(self.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::system("forget which pool the node had", error))
+        for path in self.paths() {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::system("forget which pool the node had", error));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
-        Path::new(self.directory).join(&self.name)
+    /// Returns the places where the record is kept.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.directories
+            .iter()
+            .map(|directory| self.path(directory))
+    }
+
+    fn path(&self, directory: &str) -> PathBuf {
+        Path::new(directory).join(&self.name)
     }
 
     /// Writes a temporary record, which `put` then moves or links into place.
-    fn write(&self, id: PoolId, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
+    fn write(
+        &self,
+        directory: &str,
+        id: PoolId,
+        put: impl Fn(&Path, &Path) -> io::Result<()>,
+    ) -> Result<()> {
         // No place has a name that begins with a colon.
-        let new = Path::new(self.directory).join(format!(":{}", random::handle()?));
+        let new = Path::new(directory).join(format!(":{}", random::handle()?));
         let write = || {
-            let mut directory = DirBuilder::new();
-            directory
+            DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
-                .create(self.directory)?;
+                .create(directory)?;
             let mut file = File::options()
                 .write(true)
                 .create_new(true)
@@ -137,14 +169,32 @@ impl Record {
                 .open(&new)?;
             writeln!(file, "{id}")?;
             file.sync_all()?;
-            put(&new, &self.path())?;
-            File::open(self.directory)?.sync_all()
+            put(&new, &self.path(directory))?;
+            File::open(directory)?.sync_all()
         };
         let written = write();
         // After a rename nothing is left here.
         let _ = fs::remove_file(&new);
         written.map_err(|error| Error::system("remember which pool the node has", error))
     }
+}
+
+fn read(path: &Path) -> Result<Option<PoolId>> {
+    let mut text = [0; LONGEST];
+    let read = File::open(path).and_then(|mut file| file.read(&mut text));
+    let length = match read {
+        Ok(length) => length,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let id = str::from_utf8(&text[..length]).unwrap_or_default();
+    PoolId::parse(id.trim_end()).map(Some).map_err(|_| {
+        Error::new(
+            ErrorKind::Configuration,
+            "what the node remembers of its pool is damaged; `flexvol pool init` with --replace writes it anew",
+        )
+        .because(path.display().to_string())
+    })
 }
 
 /// Error for a record, or a directory of records, that cannot be read.

@@ -46,12 +46,7 @@ impl GroupOrThinPool {
         self.record()
             .expect(found, &words)
             .map(drop)
-            .map_err(|error| {
-                error.because(format!(
-                    "the group that is there has the UUID {}",
-                    view.uuid
-                ))
-            })
+            .inspect_err(|_| log::info!("the group that is there has the UUID {}", view.uuid))
     }
 
     /// Checks that making this a pool does not replace another remembered pool: the volumes of that one would be
@@ -99,7 +94,7 @@ impl GroupOrThinPool {
             let name = entry.map_err(unreadable)?.file_name();
             let name = name.to_string_lossy();
             if name.split(':').next() == Some(&self.group) {
-                known.extend(Record::at(DIRECTORY, name.into_owned()).read()?);
+                known.extend(Record::at(&[DIRECTORY], name.into_owned()).read()?);
             }
         }
         Ok(known)
@@ -114,7 +109,7 @@ impl GroupOrThinPool {
             Some(pool) => format!("{}:{pool}", self.group),
             None => self.group.clone(),
         };
-        Record::at(DIRECTORY, name)
+        Record::at(&[DIRECTORY], name)
     }
 
     /// Returns the options of `flexvol pool init` for this group or thin pool.
