@@ -14,6 +14,8 @@ tests! {
         => below;
     "a pool is remembered while a disk is missing that was mounted above the pool and its record", &[Need::Root]
         => above;
+    "the record of a pool that is cut leaves nothing that is done again", &[Need::Root, Need::Tool("strace", "strace")]
+        => cut;
     "a node remembers its pool from the first use on, and does without where it cannot", &[Need::Root]
         => first_use;
 }
@@ -233,6 +235,58 @@ fn above(points: &Points) {
     assert!(record.exists());
     node.refuse(false, &capacity, ANOTHER);
     points.add(4);
+}
+
+/// Cut at each call that makes a record, and done again.
+fn cut(points: &Points) {
+    let sandbox = sandbox();
+    for part in ["etc", "root"] {
+        fs::create_dir(sandbox.disk().join(part)).unwrap();
+    }
+    let driver = installed(&sandbox, Path::new(DiskAbove::POOL));
+    let node = DiskAbove {
+        sandbox: &sandbox,
+        driver,
+    };
+    let records = ["etc", "root"].map(|part| sandbox.disk().join(part).join("directories"));
+    let init = ["pool", "init", DiskAbove::POOL, "--replace"];
+    let capacity = ["capacity", "{}"];
+    for (call, is_first) in [(&init[..], true), (&capacity[..], true), (&init[..], false)] {
+        let mut is_cut = true;
+        for nth in 1..64 {
+            node.accept(false, &init);
+            for record in &records {
+                if is_first {
+                    fs::remove_dir_all(record).unwrap();
+                } else {
+                    let record =
+                        record.join(DiskAbove::RECORD.strip_prefix("etc/directories/").unwrap());
+                    fs::write(record, format!("{}\n", "0".repeat(32))).unwrap();
+                }
+            }
+            let calls = "openat,write,fsync,link,linkat,rename,unlink,unlinkat,mkdir";
+            let strace = format!(
+                "exec strace -f -qq -o /dev/null -e trace={calls} -e inject={calls}:signal=SIGKILL:when={nth} \"$0\" \"$@\""
+            );
+            is_cut = !node.run(false, &strace, call).0;
+            node.accept(false, call);
+            for record in &records {
+                assert_eq!(begun(record), 0, "{call:?}, call {nth}");
+            }
+            points.add(1);
+            if !is_cut {
+                break;
+            }
+        }
+        assert!(!is_cut, "{call:?} never ends");
+    }
+}
+
+/// How many records are there that are not complete.
+fn begun(memory: &Path) -> usize {
+    let begun = |it: &fs::DirEntry| it.file_name().to_string_lossy().starts_with(':');
+    let all = fs::read_dir(memory).unwrap().flatten();
+    all.filter(begun).count()
 }
 
 fn first_use(points: &Points) {

@@ -1,6 +1,6 @@
 //! Records of which pool a node has at a place: a file for each place, with the pool's id, that survives reboots.
 
-use crate::{PoolId, random};
+use crate::PoolId;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fs::{self, DirBuilder, File},
@@ -40,7 +40,8 @@ impl Words<'_> {
 }
 
 /// Record for one place, kept alike in several directories. The first one that has it counts: the others may be on a
-/// disk that is missing, and so may be older.
+/// disk that is missing, and so may be older. It is written last, so that whoever finds it need not look at the others,
+/// and a call that was cut is completed by the next one.
 pub(crate) struct Record {
     directories: &'static [&'static str],
     name: String,
@@ -89,15 +90,9 @@ impl Record {
     /// The first one; the other directories have the record.
     pub(crate) fn keep_first(&self, id: PoolId) -> Result<()> {
         let mut kept = Ok(());
-        for &directory in self.directories {
+        for &directory in self.directories.iter().rev() {
             if !self.path(directory).exists() {
-                kept = kept.and(self.write(directory, id, |new, record| {
-                    match fs::hard_link(new, record) {
-                        // Another process was faster.
-                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                        linked => linked,
-                    }
-                }));
+                kept = kept.and(self.write(directory, id, false));
             }
         }
         kept
@@ -106,12 +101,12 @@ impl Record {
     /// Records this pool and replaces any record. A node that cannot write goes without a record, unless its record
     /// would still name another pool.
     pub(crate) fn keep(&self, id: PoolId) -> Result<()> {
-        for &directory in self.directories {
+        for &directory in self.directories.iter().rev() {
             let known = read(&self.path(directory));
             if matches!(known, Ok(Some(known)) if known == id) {
                 continue;
             }
-            match self.write(directory, id, |new, record| fs::rename(new, record)) {
+            match self.write(directory, id, true) {
                 Err(error) if matches!(known, Ok(None)) => {
                     log::warn!(
                         "{directory} does not have which pool the node has: {}",
@@ -148,34 +143,38 @@ impl Record {
         Path::new(directory).join(&self.name)
     }
 
-    /// Writes a temporary record, which `put` then moves or links into place.
-    fn write(
-        &self,
-        directory: &str,
-        id: PoolId,
-        put: impl Fn(&Path, &Path) -> io::Result<()>,
-    ) -> Result<()> {
+    /// Writes a record, by renaming one that is complete. One writer at a time, so that what a killed one leaves has a
+    /// known name, and the next one overwrites it.
+    fn write(&self, directory: &str, id: PoolId, replaces: bool) -> Result<()> {
+        let record = self.path(directory);
         // No place has a name that begins with a colon.
-        let new = Path::new(directory).join(format!(":{}", random::handle()?));
+        let new = Path::new(directory).join(format!(":{}", self.name));
         let write = || {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(directory)?;
-            let mut file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&new)?;
-            writeln!(file, "{id}")?;
-            file.sync_all()?;
-            put(&new, &self.path(directory))?;
-            File::open(directory)?.sync_all()
+            let directory = File::open(directory)?;
+            directory.lock()?;
+            // Another process was faster.
+            if !replaces && record.exists() {
+                return Ok(());
+            }
+            let written = || {
+                let mut file = File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&new)?;
+                writeln!(file, "{id}")?;
+                file.sync_all()?;
+                fs::rename(&new, &record)
+            };
+            written().inspect_err(|_| drop(fs::remove_file(&new)))?;
+            directory.sync_all()
         };
-        let written = write();
-        // After a rename nothing is left here.
-        let _ = fs::remove_file(&new);
-        written.map_err(|error| Error::system("remember which pool the node has", error))
+        write().map_err(|error| Error::system("remember which pool the node has", error))
     }
 }
 
