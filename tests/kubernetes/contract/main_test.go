@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// isolate makes /run and the arena this process's own. It refuses to be where others would see
+// isolate makes /run, the arena and the node's records of pools this process's own. It refuses to be where others would see
 // the mounts: the lab starts it in a mount namespace without propagation.
 func isolate() error {
 	theirs := os.Getenv("FLEXVOL_OUTSIDE")
@@ -68,7 +68,8 @@ func isolate() error {
 	if _, err := os.Stat(filepath.Join(built, "flexvol")); err != nil {
 		return fmt.Errorf("FLEXVOL_BUILT: %v; scripts/lab kubernetes contract builds it", err)
 	}
-	for _, dir := range []string{"/run", arena} {
+	remembered := []string{"/etc/flexvol/directories", "/var/lib/flexvol/directories"}
+	for _, dir := range append([]string{"/run", arena}, remembered...) {
 		if err := os.MkdirAll(dir, 0755); err != nil {
 			return err
 		}
