@@ -43,13 +43,21 @@ pub fn opened(
         ErrorKind::NotFound => format!(
             "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
         ),
-        ErrorKind::Conflict => format!(
+        _ if pool::Pool::is_another(path) => format!(
             "mount the disk that has the pool; where that is gone for good, with its volumes: flexvol pool init {shown} --replace"
         ),
-        ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
+        _ if is_open_to_others(path) => format!("chown root {shown} && chmod go-w {shown}"),
+        // Something inside is missing, open to others, or of another version.
+        ErrorKind::Configuration => {
+            format!("do what it says; flexvol pool init {shown} completes a pool")
+        }
         _ => format!("see that root can read and write {shown}"),
     };
     Check::fail(about, error.report(), remedy)
+}
+
+fn is_open_to_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.uid() != 0 || found.mode() & 0o022 != 0)
 }
 
 /// Checks the pool's free space.
@@ -86,6 +94,15 @@ pub fn check(
     let evicts = shares_disk_with_kubelet(path);
     match advice(&space, available, reserve, evicts) {
         Some(remedy) => Check::warn(about, found, remedy),
+        None if pool.is_forgotten_with_its_disk(path) => Check::warn(
+            about,
+            format!(
+                "{found}; which pool the node has is recorded on the pool's own disk only: while that is missing, a pool below its mount point is taken for it"
+            ),
+            format!(
+                "make /etc/flexvol/directories writable, or mount the disk on {shown} and not above /var/lib/flexvol"
+            ),
+        ),
         None => Check::ok(about, found),
     }
 }

@@ -51,6 +51,14 @@ image = os.open(sys.argv[1], os.O_RDWR)
 fcntl.ioctl(os.open(device, os.O_RDWR), 0x4C00, image)
 print(device)";
 
+/// Attaches an image as busybox does, by the name that was typed in its directory, and prints the device. The label is
+/// at byte 56 of `loop_info64`.
+const LABEL: &str = "
+info = bytearray(232)
+name = os.path.basename(sys.argv[1]).encode()
+info[56:56 + len(name)] = name
+fcntl.ioctl(os.open(device, os.O_RDWR), 0x4C04, bytes(info))";
+
 /// Runs a program that must succeed and returns its output.
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -224,6 +232,7 @@ fn leftovers(points: &Points) {
     let _ = pod.mount("rw").success();
     let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
     let looked_at = PersistentVolume::provision(&driver, "looked-at", "xfs", 320 << 20);
+    let labelled = PersistentVolume::provision(&driver, "labelled", "xfs", 320 << 20);
     // A volume of another backend in the same pool is left alone.
     fs::create_dir(sandbox.pool().join("volumes").join("c".repeat(32))).unwrap();
     // Removes locks that earlier runs may have left on the node.
@@ -246,16 +255,20 @@ fn leftovers(points: &Points) {
     ] {
         age(&path);
     }
-    let device = printed(
-        Command::new("python3")
-            .args(["-c", BIND])
-            .arg(idle.image(&sandbox)),
-    );
+    let bound = |image: &Path, more: &str| {
+        let script = format!("{BIND}{more}");
+        printed(Command::new("python3").args(["-c", &script]).arg(image))
+    };
+    let device = bound(&idle.image(&sandbox), "");
     let losetup = |image: &Path| printed(Command::new("losetup").args(["-f", "--show"]).arg(image));
     // Not a volume, so `gc` must leave it.
     let foreign = sandbox.disk().join("foreign");
     fs::write(&foreign, vec![0; 1 << 20]).unwrap();
-    let others = [losetup(&foreign), losetup(&looked_at.image(&sandbox))];
+    let others = [
+        losetup(&foreign),
+        losetup(&looked_at.image(&sandbox)),
+        bound(&labelled.image(&sandbox), LABEL),
+    ];
 
     let all = Baseline::of(&sandbox);
     let told = said(&driver, &["gc", "--dry-run"]);
@@ -280,9 +293,11 @@ fn leftovers(points: &Points) {
     assert!(locks.join(YOUNG).exists() && locks.join(used.id()).exists());
     assert!(!locks.join(DELETED).exists());
 
-    // A loop device that an administrator made to look into a volume's image is left alone.
-    let under = printed(Command::new("losetup").args(["-n", "-O", "BACK-FILE", &others[1]]));
-    assert_eq!(Path::new(&under), looked_at.image(&sandbox));
+    // Loop devices that an administrator made to look into a volume's image are left alone.
+    for (other, volume) in others[1..].iter().zip([&looked_at, &labelled]) {
+        let under = printed(Command::new("losetup").args(["-n", "-O", "BACK-FILE", other]));
+        assert_eq!(Path::new(&under), volume.image(&sandbox));
+    }
     for other in &others {
         assert_eq!(printed(Command::new("losetup").args(["-d", other])), "");
     }

@@ -163,17 +163,16 @@ pub fn release(device: Device) -> Result<()> {
 /// Whether the device stays attached after its last close because a driver on an old kernel was interrupted while it
 /// attached the device.
 ///
-/// A device that a person attached to inspect the image has another label: `losetup` sets the path.
+/// Such a device is bound and nothing more, because label and autoclear are set in one step. Any other one without
+/// autoclear was attached by a person, to inspect the image: every `losetup` sets a label, and that of busybox can be the
+/// volume's id, as it sets the path as it was typed.
 ///
 /// # Errors
 /// The error of the system call.
 pub fn was_left(device: &Device) -> Result<bool> {
     let info = sys::loops::status(device.as_fd())
         .map_err(|error| Error::system("examine the loop device", error))?;
-    Ok(info.is_some_and(|info| {
-        let is_ours = || VolumeId::parse(&label_of(&info)).is_ok();
-        info.lo_flags & sys::loops::AUTOCLEAR == 0 && (is_unfinished(&info) || is_ours())
-    }))
+    Ok(info.as_ref().is_some_and(is_unfinished))
 }
 
 /// Whether the device is bound and nothing more: no flags, no label.

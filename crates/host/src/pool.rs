@@ -63,9 +63,9 @@ impl Pool {
     /// remembers the pool as its own.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when the directory does not exist, [`ErrorKind::Denied`] when others than root could
-    /// change it, [`ErrorKind::Configuration`] when its file system is not suitable, [`ErrorKind::Conflict`] when the
-    /// node remembers another pool, whose disk may be missing.
+    /// [`ErrorKind::NotFound`] when the directory does not exist, [`ErrorKind::Configuration`] when others than root
+    /// could change it or its file system is not suitable, [`ErrorKind::Conflict`] when the node remembers another pool,
+    /// whose disk may be missing.
     pub fn init(path: &Path) -> Result<(PoolId, bool)> {
         let root = open_root(path)?;
         remembered::expect_unknown_or(path, read_id(&root)?)?;
@@ -105,13 +105,25 @@ impl Pool {
     /// Opens a pool.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no pool, as when its disk is not mounted; [`ErrorKind::Conflict`] when it
-    /// is not the pool that the node remembers at this path; [`ErrorKind::Denied`] when others than root could change
-    /// it.
+    /// [`ErrorKind::NotFound`] when there is no pool, as when its disk is not mounted; [`ErrorKind::Configuration`] when
+    /// it is not the pool that the node remembers at this path, or others than root could change it.
     pub fn open(path: &Path) -> Result<Self> {
         let pool = Pool::open_any(path)?;
         remembered::expect(path, &pool.root, pool.id)?;
         Ok(pool)
+    }
+
+    /// Whether there is a pool at the path and the node remembers another one, or its record is damaged.
+    #[must_use]
+    pub fn is_another(path: &Path) -> bool {
+        Pool::open_any(path).is_ok_and(|pool| remembered::is_another(path, pool.id))
+    }
+
+    /// Whether the node forgets the pool together with its disk, as the record is on that disk only. Then another pool
+    /// below the mount point is not noticed.
+    #[must_use]
+    pub fn is_forgotten_with_its_disk(&self, path: &Path) -> bool {
+        remembered::goes_with(path, &self.root)
     }
 
     /// Opens a pool, whichever the node remembers.
@@ -310,7 +322,8 @@ fn confined(root: &File, name: &str) -> Result<File> {
     })
 }
 
-/// Checks that root owns a directory. `nobody` are the mode bits that must not be set.
+/// Checks that root owns a directory. `nobody` are the mode bits that must not be set. A failure is retryable: it is a
+/// fact about the node and not about a claim, which another node may serve.
 fn expect_private(directory: &File, nobody: u32, path: &Path) -> Result<()> {
     let metadata = directory
         .metadata()
@@ -319,7 +332,7 @@ fn expect_private(directory: &File, nobody: u32, path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(
-        ErrorKind::Denied,
+        ErrorKind::Configuration,
         "the pool is open to others than root; give it to root with mode 0700",
     )
     .because(format!(

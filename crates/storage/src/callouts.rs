@@ -1,6 +1,7 @@
 //! All callouts, for volumes that live on this node.
 
 use crate::{
+    any_pool::AnyPool,
     decide::with_least,
     identify::{Found, Occupant, VolumeOptions, not_here},
     kind::{CallContext, LOCK_DEADLINE},
@@ -105,6 +106,13 @@ impl VolumeDriver {
                 ),
             }
         }
+    }
+
+    /// Returns the pool in which volumes of a class are made. While the configuration is lost there is none: the
+    /// name would lead to the default pool, where the claim's volume would be made a second time.
+    fn pool_of_class(&self, parameters: &Parameters) -> Result<&AnyPool> {
+        self.expect_known_pools()?;
+        self.pool(parameters.pool.as_deref())
     }
 
     /// Fails if the driver is not configured to attach. Only callers that got another answer from `init` make
@@ -240,7 +248,7 @@ impl Driver for VolumeDriver {
             .name
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "the volume to provision has no name"))?;
-        let pool = self.pool(parameters.pool.as_deref())?;
+        let pool = self.pool_of_class(&parameters)?;
         let filesystem = match &parameters.filesystem {
             Some(text) => Some(text.parse()?),
             None => volume.known_filesystem()?,
@@ -311,7 +319,7 @@ impl Driver for VolumeDriver {
 
     fn capacity(&self, parameters: &Options) -> Answer<Bytes> {
         let named: Parameters = parameters.parse()?;
-        let pool = self.pool(named.pool.as_deref())?;
+        let pool = self.pool_of_class(&named)?;
         let free = pool.open()?.backend().capacity(parameters)?;
         Ok(pool
             .policy()
@@ -321,7 +329,7 @@ impl Driver for VolumeDriver {
 
     fn missing(&self, parameters: &Options) -> Answer<Option<Bytes>> {
         let named: Parameters = parameters.parse()?;
-        let opened = self.pool(named.pool.as_deref())?.open()?;
+        let opened = self.pool_of_class(&named)?.open()?;
         Ok(opened.backend().missing()?)
     }
 }

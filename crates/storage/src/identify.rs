@@ -160,13 +160,9 @@ impl VolumeDriver {
         Ok(())
     }
 
-    /// Fails while the configuration is lost: a volume that the default pools lack may still exist.
+    /// Fails while the configuration is lost: a volume that the default pools lack may still exist in another one.
     pub(crate) fn expect_known_pools(&self) -> Result<()> {
-        let is_lost = |pool: &AnyPool| pool.policy().keep_deleted.is_none();
-        match self.pools.iter().any(is_lost) {
-            true => Err(Error::new(ErrorKind::Configuration, LOST)),
-            false => Ok(()),
-        }
+        expect_known(&self.pools)
     }
 
     /// Fails if another pool than the named one has a volume of this name. Names belong to a pool, so that may
@@ -317,6 +313,15 @@ impl VolumeDriver {
                 "the volume's options have no handle; use a volume that was provisioned or made with `flexvol create`",
             )),
         }
+    }
+}
+
+/// Fails while the configuration is lost, so that these are not the driver's pools.
+pub(crate) fn expect_known<B>(pools: &[Pool<B>]) -> Result<()> {
+    let is_lost = |pool: &Pool<B>| pool.policy().keep_deleted.is_none();
+    match pools.iter().any(is_lost) {
+        true => Err(Error::new(ErrorKind::Configuration, LOST)),
+        false => Ok(()),
     }
 }
 

@@ -11,8 +11,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// Records of directory pools that a node remembers.
-pub(crate) const MEMORY: &str = "/var/lib/flexvol/directories";
+/// Directories with records of the directory pools that a node remembers.
+pub(crate) const MEMORY: [&str; 2] = ["/etc/flexvol/directories", "/var/lib/flexvol/directories"];
 
 static ARENA: OnceLock<PathBuf> = OnceLock::new();
 
@@ -55,8 +55,10 @@ pub fn isolate() -> io::Result<()> {
         in_memory(&arena, MsFlags::empty(), "mode=0755")?;
         ARENA.get_or_init(|| arena);
         // Each sandbox adds a record there.
-        fs::create_dir_all(MEMORY)?;
-        in_memory(Path::new(MEMORY), MsFlags::MS_NOEXEC, "mode=0700")?;
+        for memory in MEMORY {
+            fs::create_dir_all(memory)?;
+            in_memory(Path::new(memory), MsFlags::MS_NOEXEC, "mode=0700")?;
+        }
     }
     if older_kernel() {
         kernel::become_older()?;

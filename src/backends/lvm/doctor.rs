@@ -80,7 +80,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
                 ErrorKind::NotFound => format!(
                     "see `vgs` and `lvs`: attach the disks of {place}, or make it (vgcreate, lvcreate --type thin-pool); where /etc/lvm/devices/system.devices is there, the disks must be in it (vgimportdevices)"
                 ),
-                ErrorKind::Conflict => {
+                ErrorKind::Conflict | ErrorKind::Configuration => {
                     "pvs -a -o +vg_uuid,pv_duplicate tells them apart: detach one, or vgrename UUID NAME, or vgimportclone DISKS".to_owned()
                 }
                 ErrorKind::ToolMissing => "install that package".to_owned(),

@@ -68,7 +68,8 @@ func isolate() error {
 	if _, err := os.Stat(filepath.Join(built, "flexvol")); err != nil {
 		return fmt.Errorf("FLEXVOL_BUILT: %v; scripts/lab kubernetes contract builds it", err)
 	}
-	for _, dir := range []string{"/run", arena} {
+	remembered := []string{"/etc/flexvol/directories", "/var/lib/flexvol/directories"}
+	for _, dir := range append([]string{"/run", arena}, remembered...) {
 		if err := os.MkdirAll(dir, 0755); err != nil {
 			return err
 		}

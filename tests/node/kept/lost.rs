@@ -5,7 +5,7 @@ use flexvol_testing::{Driver, Need, PersistentVolume, Points, tests};
 use std::{fs, path::Path, process::Command};
 
 tests! {
-    "while its configuration is lost a driver takes no volume for gone", &[Need::Root]
+    "while its configuration is lost a driver takes no volume for gone, and makes none", &[Need::Root]
         => not_gone;
 }
 
@@ -23,7 +23,7 @@ pub(super) fn by_default(driver: &Driver, pool: &Path, arguments: &[&str]) -> St
         .args(arguments)
         .output()
         .unwrap();
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
 /// The default path has a pool of the first installation, but the volumes are in another pool.
@@ -49,6 +49,24 @@ fn not_gone(points: &Points) {
     ];
     let default = sandbox.path("default");
     sandbox.make_pool(&default);
+    let mut other = asked.clone();
+    other[name] = "other".into();
+    let (asked, other) = (asked.to_string(), other.to_string());
+    let image = default.join("image");
+    fs::File::create(&image)
+        .unwrap()
+        .set_len(320 << 20)
+        .unwrap();
+    let image = image.to_str().unwrap();
+    // What makes a volume in a pool, or a claim choose this node for one.
+    let makes = [
+        vec!["provision", &asked],
+        vec!["provision", &other],
+        vec!["capacity", r#"{"pool":"default"}"#],
+        vec!["capacity", "{}"],
+        vec!["create", "other", "--size", "320Mi"],
+        vec!["adopt", image, "--name", "other", "--format"],
+    ];
     let configuration = driver.executable().with_file_name(".loop.toml");
     let text = fs::read_to_string(&configuration).unwrap();
     for left in [Some(""), None] {
@@ -61,6 +79,20 @@ fn not_gone(points: &Points) {
             assert!(told.contains("Failure"), "{form}: {told}");
             assert!(told.contains("configuration is missing"), "{told}");
             assert!(volume.image(&sandbox).exists());
+            points.add(1);
+        }
+        for arguments in &makes {
+            let told = by_default(&driver, &default, arguments);
+            assert!(
+                told.contains("configuration is missing"),
+                "{arguments:?}: {told}"
+            );
+            assert!(!told.contains("Success"), "{arguments:?}: {told}");
+            if told.contains("errorClass") {
+                assert!(told.contains("retryable"), "{arguments:?}: {told}");
+            }
+            let made = fs::read_dir(default.join("volumes")).unwrap().count();
+            assert_eq!(made, 0, "{arguments:?}");
             points.add(1);
         }
     }

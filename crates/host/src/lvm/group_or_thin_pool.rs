@@ -39,8 +39,8 @@ impl GroupOrThinPool {
     /// Reads LVM's state of the group or thin pool, and of the selected volumes.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such group or thin pool, [`ErrorKind::Conflict`] when it is not the
-    /// pool that the node remembers.
+    /// [`ErrorKind::NotFound`] when there is no such group or thin pool, [`ErrorKind::Configuration`] when it is not
+    /// the pool that the node remembers.
     pub fn look(&self, which: Which<'_>) -> Result<View> {
         let view = self.look_at_any(which)?;
         self.expect_remembered(&view)?;

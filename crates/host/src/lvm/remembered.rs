@@ -8,7 +8,7 @@
 use super::{group_or_thin_pool::GroupOrThinPool, view::View};
 use crate::{
     PoolId,
-    remembered::{Record, unreadable},
+    remembered::{Record, Words, unreadable},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{fs, io};
@@ -35,20 +35,18 @@ impl GroupOrThinPool {
 
     /// Checks that the pool in a view, if it is one, is the remembered one.
     pub(super) fn expect_remembered(&self, view: &View) -> Result<()> {
-        let (Some(known), Ok(found)) = (self.remembered()?, view.id()) else {
-            return Ok(());
+        let Ok(found) = view.id() else {
+            return self.remembered().map(drop);
         };
-        if found == known {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "the volume group is another one than the node's pool, and has its name: the pool has the id {known}, and this one {found}; are the disks of the pool attached? if this is to be the pool from now on, `flexvol pool init {} --replace` accepts it",
-                self.options()
-            ),
-        )
-        .because(format!("the group that is there has the UUID {}", view.uuid)))
+        let words = Words {
+            another: "the volume group is another one than the node's pool, and has its name: the pool has",
+            disks: "are the disks of the pool attached",
+            again: &format!("`flexvol pool init {} --replace`", self.options()),
+        };
+        self.record()
+            .expect(found, &words)
+            .map(drop)
+            .inspect_err(|_| log::info!("the group that is there has the UUID {}", view.uuid))
     }
 
     /// Checks that making this a pool does not replace another remembered pool: the volumes of that one would be
@@ -96,7 +94,7 @@ impl GroupOrThinPool {
             let name = entry.map_err(unreadable)?.file_name();
             let name = name.to_string_lossy();
             if name.split(':').next() == Some(&self.group) {
-                known.extend(Record::at(DIRECTORY, name.into_owned()).read()?);
+                known.extend(Record::at(&[DIRECTORY], name.into_owned()).read()?);
             }
         }
         Ok(known)
@@ -111,7 +109,7 @@ impl GroupOrThinPool {
             Some(pool) => format!("{}:{pool}", self.group),
             None => self.group.clone(),
         };
-        Record::at(DIRECTORY, name)
+        Record::at(&[DIRECTORY], name)
     }
 
     /// Returns the options of `flexvol pool init` for this group or thin pool.

@@ -5,20 +5,33 @@
 //! the wrong disk. A pool in memory has a new id after each boot and is not remembered.
 
 use super::PoolId;
-use crate::{remembered::Record, volume_id::half_digest};
+use crate::{
+    remembered::{Record, Words},
+    volume_id::half_digest,
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fmt::Write,
-    fs::File,
-    os::unix::ffi::OsStrExt,
+    fs::{self, File},
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{self, Path, PathBuf},
 };
 
-/// Survives reboots. Contains a file for each path.
-const DIRECTORY: &str = "/var/lib/flexvol/directories";
+/// Directories that survive reboots. Each contains a file for each path. A pool's disk may be mounted on
+/// `/var/lib/flexvol`, or above it; then the record there is missing together with the pool. So the one in `/etc`
+/// counts, which is on the root's file system. The other one is for nodes where `/etc` is read-only or is made anew at
+/// each boot, and for records of before `/etc` had any.
+const DIRECTORIES: [&str; 2] = ["/etc/flexvol/directories", "/var/lib/flexvol/directories"];
 
 /// Maximum length of a record's name. File systems allow 255 bytes.
 const LONGEST_NAME: usize = 200;
+
+const WORDS: Words<'_> = Words {
+    another: "the pool is another one than the node had at its path: the node's has",
+    disks: "is the disk of the pool mounted",
+    // The path is not for pod events.
+    again: "`flexvol pool init` with its path and --replace",
+};
 
 /// `f_type` of tmpfs and ramfs (linux/magic.h): file systems in memory.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -26,28 +39,36 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Checks that the pool is the one that the node remembers at the path. The first one is remembered.
 pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
     let record = record(path)?;
-    match record.read()? {
-        Some(known) if known == found => Ok(()),
-        Some(known) => Err(Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "the pool is another one than the node had at its path: the node's has the id {known}, and this one {found}; is the disk of the pool mounted? if this is to be the pool from now on, `flexvol pool init` with its path and --replace accepts it"
-            ),
-        )
-        .because(path.display().to_string())),
-        // The first use, for example after an upgrade. Best effort: a failure is only logged.
-        None => {
-            if let Err(error) = is_in_memory(root)
-                .and_then(|is_in_memory| match is_in_memory {
-                    true => Ok(()),
-                    false => record.keep_first(found),
-                })
-            {
-                log::debug!("the node does not remember its pool: {}", error.report());
-            }
-            Ok(())
-        }
+    let is_recorded = record.expect(found, &WORDS)?;
+    // The first use, for example after an upgrade. Best effort: a failure is only logged.
+    if !is_recorded
+        && let Err(error) = is_in_memory(root).and_then(|is_in_memory| match is_in_memory {
+            true => Ok(()),
+            false => record.keep_first(found),
+        })
+    {
+        log::debug!("the node does not remember its pool: {}", error.report());
     }
+    Ok(())
+}
+
+/// Whether the node remembers another pool at the path than the one that is there, or its record is damaged.
+pub(super) fn is_another(path: &Path, found: PoolId) -> bool {
+    record(path)
+        .and_then(|record| record.expect(found, &WORDS))
+        .is_err()
+}
+
+/// Whether all records of the pool are on its own file system, and that is not the root's: while its disk is missing
+/// the node does not remember it.
+pub(super) fn goes_with(path: &Path, root: &File) -> bool {
+    let device = |path: PathBuf| Some(fs::metadata(path).ok()?.dev());
+    let own = root.metadata().ok().map(|root| root.dev());
+    let Ok(record) = record(path) else {
+        return false;
+    };
+    let mut places = record.paths().filter_map(device).peekable();
+    own != device("/".into()) && places.peek().is_some() && places.all(|place| Some(place) == own)
 }
 
 /// Checks that a pool made at this path does not replace another remembered one.
@@ -92,7 +113,7 @@ fn record(path: &Path) -> Result<Record> {
         path::absolute(path).map_err(|error| Error::system("tell the pool's path", error))?;
     // Removes a trailing slash.
     let path: PathBuf = path.components().collect();
-    Ok(Record::at(DIRECTORY, name_of(&path)))
+    Ok(Record::at(&DIRECTORIES, name_of(&path)))
 }
 
 /// Encodes a path as a file name: legible, and unique for each path.
@@ -125,7 +146,7 @@ mod tests {
         assert_eq!(name("/srv/my-pool.1"), "%2fsrv%2fmy-pool.1");
         assert_eq!(name("/a%2fb"), "%2fa%252fb");
         assert_ne!(name("/a/b"), name("/a%2fb"));
-        let recorded = |path: &str| record(Path::new(path)).unwrap().path();
+        let recorded = |path: &str| record(Path::new(path)).unwrap().paths().next();
         assert_eq!(recorded("/srv/pool/"), recorded("/srv//pool"));
         let long = "/a".repeat(150);
         assert!(name(&long).len() < 40 && name(&long) != name(&(long.clone() + "b")));

@@ -337,6 +337,7 @@ fn furnish(home: &Home, programs: &Path) -> Result<()> {
         mount(Some(from), to, none, MsFlags::MS_BIND, none).with_context(|| format!("bind {to}"))
     };
     for kept in KEPT {
+        fs::create_dir_all(kept.place).with_context(|| format!("make {}", kept.place))?;
         bind(&home.kept(kept), kept.place)?;
     }
     bind(programs, PROGRAMS)?;

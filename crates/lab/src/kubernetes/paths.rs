@@ -40,12 +40,12 @@ pub const SERVICE: &str = "10.78.0.1";
 pub struct Kept {
     /// Name in the node's home.
     pub name: &'static str,
-    /// Path in the node, which exists in every Debian.
+    /// Path in the node. The directory is made on the host where it is missing.
     pub place: &'static str,
 }
 
 /// Directories that the node does not share with the host: everything its components write to.
-pub const KEPT: [Kept; 4] = [
+pub const KEPT: [Kept; 5] = [
     Kept {
         name: "lib",
         place: "/var/lib",
@@ -61,6 +61,10 @@ pub const KEPT: [Kept; 4] = [
     Kept {
         name: "bin",
         place: "/usr/local/bin",
+    },
+    Kept {
+        name: "etc",
+        place: "/etc/flexvol",
     },
 ];
 

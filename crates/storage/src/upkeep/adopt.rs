@@ -4,7 +4,7 @@ use super::{Adopted, Adoption, Keeper, ManagedBackend};
 use crate::{
     backend::Backend,
     block::Block,
-    identify::named,
+    identify::{expect_known, named},
     kind::{CallContext, Kind, LOCK_DEADLINE},
     mark::{Format, Mark, Origin, State},
     observed::Goal,
@@ -24,6 +24,7 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Resu
 
 impl<B: ManagedBackend> Keeper<Block<B>> {
     pub(super) fn take(&self, adoption: &Adoption) -> Result<Adopted> {
+        expect_known(&self.pools)?;
         let pool = named(&self.pools, adoption.pool.as_deref())?;
         let backend = pool.open()?;
         let before = backend.catalog().lookup(&adoption.name)?;
