@@ -173,7 +173,7 @@ fn images<G: Ground>(
         }
         pass.sort_unstable();
         run(pass, story, &mut check, place, &mut tally);
-        progress.tell(&name, tally.images(), all);
+        progress.print(&name, tally.images(), all);
     }
     let Tally {
         whole,
