@@ -2,7 +2,7 @@
 
 use crate::{
     accidents::Changed,
-    controllers::{self, End, Program, Running, plain_volumes, writes_of},
+    controllers::{self, ExitPoint, Program, Running, plain_volumes, writes_of},
     lab::{self, DISK},
     objects::pod,
     scenario::Scenario,
@@ -149,7 +149,7 @@ const LIVES: usize = 2;
 fn killed(points: &Points) {
     controllers::with(|scenario, running| {
         classes(scenario);
-        assert!(!killed_once(scenario, running, End::NEVER));
+        assert!(!killed_once(scenario, running, ExitPoint::NEVER));
         let all = writes_of(scenario, Program::Controller);
         assert!(all > 8, "a life has more writes than {all}");
         let mut writes: Vec<_> = (1..=all).collect();
@@ -157,7 +157,7 @@ fn killed(points: &Points) {
         if !budget().every_point {
             writes.truncate(LIVES);
         }
-        let lives = writes.iter().map(|write| End::After(*write));
+        let lives = writes.iter().map(|write| ExitPoint::After(*write));
         let reached = lives.filter(|end| killed_once(scenario, running, *end));
         let reached = reached.count().try_into().unwrap();
         assert!(reached > 0, "nothing was killed");
@@ -168,7 +168,7 @@ fn killed(points: &Points) {
 
 /// Makes a claim, grows it under its pod, and deletes it, while the controller ends once. Returns whether the
 /// controller did end: a life may need fewer writes than another.
-fn killed_once(scenario: &Scenario, running: &Running, end: End) -> bool {
+fn killed_once(scenario: &Scenario, running: &Running, end: ExitPoint) -> bool {
     let mut round = Round::new(scenario, running);
     running.restart_controller(scenario, Some(end));
     scenario.apply(&[claim("short", "at-once", 320)]);

@@ -21,7 +21,7 @@ tests! {
 
 fn silent(points: &Points) {
     controllers::with(|scenario, running| {
-        running.restart_watchful(scenario);
+        running.restart_with_short_heartbeats(scenario);
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         scenario.apply(&[claim("grows", "plain", 10)]);
         wait_bound(scenario, "grows");
@@ -44,7 +44,7 @@ fn silent(points: &Points) {
         );
         assert_eq!(plain_volumes(scenario).len(), 1);
         points.add(1);
-        running.restart_heard_agent(scenario);
+        running.restart_agent_with_short_heartbeats(scenario);
         for name in ["early", "late"] {
             wait_bound(scenario, name);
             points.add(1);
@@ -68,7 +68,7 @@ fn orders(scenario: &Scenario) -> Vec<String> {
 fn gone(points: &Points) {
     controllers::with(|scenario, running| {
         let lab = scenario.lab();
-        running.restart_watchful(scenario);
+        running.restart_with_short_heartbeats(scenario);
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         scenario.apply(&[claim("back", "plain", 10), claim("lost", "plain", 10)]);
         let [back, lost] = ["back", "lost"].map(|name| wait_bound(scenario, name));
@@ -107,7 +107,7 @@ fn gone(points: &Points) {
         });
         // The token of an agent is bound to its node, and the node is a new object now.
         controllers::install(lab);
-        running.restart_heard_agent(scenario);
+        running.restart_agent_with_short_heartbeats(scenario);
         scenario.eventually("the storage to go", || {
             plain_volumes(scenario) == [lost.clone()]
         });

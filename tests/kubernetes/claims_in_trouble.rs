@@ -4,7 +4,7 @@ use crate::{
     claims::{
         LOWERS, claim, class, classes, condition, delete_claim, wait_bound, wait_nothing_left,
     },
-    controllers::{self, End, PLAIN, Running, plain_volumes},
+    controllers::{self, ExitPoint, PLAIN, Running, plain_volumes},
     lab,
     objects::pod,
 };
@@ -102,7 +102,7 @@ fn driverless(_: &Points) {
         let away = driver.with_file_name(".away");
         // The driver is removed for a while.
         fs::rename(&driver, &away).unwrap();
-        running.restart_watchful(scenario);
+        running.restart_with_short_heartbeats(scenario);
         // Until the agent reports this, the controller may still order storage of the node.
         scenario.eventually("the agent to miss the driver", || {
             let node = scenario.lab().cluster().object("", "storagenode", "node");
@@ -233,7 +233,7 @@ fn agent_killed(points: &Points) {
         classes(scenario);
         scenario.apply(&[class("slow", PLAIN, false, &json!({"fault": "slow"}))]);
         for writes in 1..=5 {
-            running.restart_agent(scenario, Some(End::After(writes)));
+            running.restart_agent(scenario, Some(ExitPoint::After(writes)));
             scenario.apply(&[claim("short", "at-once", 320)]);
             let again = |what: &str, mut question: Box<dyn FnMut() -> bool + '_>| {
                 scenario.eventually(what, || {

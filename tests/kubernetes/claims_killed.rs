@@ -3,7 +3,7 @@
 use crate::{
     claims::{Round, claim, class},
     claims_of_sets::set_of_data,
-    controllers::{End, PLAIN, Program, Running, plain_volumes, writes_of},
+    controllers::{ExitPoint, PLAIN, Program, Running, plain_volumes, writes_of},
     scenario::Scenario,
     webhooks::{MONTHS, with},
     webhooks_of_sets::apply,
@@ -34,11 +34,12 @@ fn killed(points: &Points) {
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         let mut all = Vec::new();
         for program in [Program::Controller, Program::Agent] {
-            assert!(!live(scenario, running, program, End::NEVER));
+            assert!(!live(scenario, running, program, ExitPoint::NEVER));
             let writes = writes_of(scenario, program);
             println!("{program:?}: {writes} writes in a life");
             assert!(writes >= 9, "three claims need more than {writes} writes");
-            let each = (1..=writes).flat_map(|write| [End::Before(write), End::After(write)]);
+            let each =
+                (1..=writes).flat_map(|write| [ExitPoint::Before(write), ExitPoint::After(write)]);
             all.extend(each.map(|end| (program, end)));
         }
         Random::new(budget().seed).shuffle(&mut all);
@@ -59,10 +60,10 @@ fn killed(points: &Points) {
 
 /// Makes, grows and deletes a claim, and a set with two claims, while a program ends once. Returns whether it
 /// did end.
-fn live(scenario: &Scenario, running: &Running, program: Program, end: End) -> bool {
+fn live(scenario: &Scenario, running: &Running, program: Program, end: ExitPoint) -> bool {
     println!("{program:?} ends {end:?}");
     let lab = scenario.lab();
-    let start = |end: Option<End>| match program {
+    let start = |end: Option<ExitPoint>| match program {
         Program::Controller => running.restart_with_webhooks(scenario, MONTHS, end),
         Program::Agent => running.restart_agent(scenario, end),
     };

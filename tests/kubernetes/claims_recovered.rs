@@ -3,7 +3,7 @@
 use crate::{
     claims::{LOWERS, class, condition, wait_bound},
     claims_of_sets::{annotate, delete_set, ready, scale, set_of_data},
-    controllers::{self, End},
+    controllers::{self, ExitPoint},
     lab::{self, DISK},
     scenario::Scenario,
 };
@@ -29,7 +29,7 @@ fn one() -> Value {
 }
 
 /// Runs the command as a person does, or lets it end at this write.
-fn recover(scenario: &Scenario, more: &[&str], end: Option<End>) -> Result<String> {
+fn recover(scenario: &Scenario, more: &[&str], end: Option<ExitPoint>) -> Result<String> {
     let node = scenario.lab().cluster().node();
     let mut command = node.command("flexvol-controller");
     command.args(["recover", CLAIM]).args(more);
@@ -89,7 +89,7 @@ fn taken_back(points: &Points) {
         assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
 
         // Every write of the command. The loop ends when it has no such write.
-        let ends = (1..).flat_map(|write| [End::Before(write), End::After(write)]);
+        let ends = (1..).flat_map(|write| [ExitPoint::Before(write), ExitPoint::After(write)]);
         let mut killed = 0;
         for end in ends {
             scenario.ask_for(CLAIM, 640);

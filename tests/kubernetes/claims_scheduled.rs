@@ -60,7 +60,7 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
     ]);
     begin_node(scenario);
     let driver = format!("{ROOMY}={PROVISIONER}");
-    running.restart_watchful_for(scenario, &driver);
+    running.restart_with_driver_and_short_heartbeats(scenario, &driver);
     running.start_other_agent(scenario, OTHER, &driver, OTHER_PLUGINS);
     let eventually = |what: &str, question: &dyn Fn() -> bool| {
         scenario.eventually(what, || {

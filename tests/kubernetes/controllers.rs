@@ -64,21 +64,21 @@ const ON_NODE: [&str; 3] = ["--node=node", "--deadline=10", "--listen=127.0.0.1:
 /// The point at which a program ends itself, as if killed: before one of its writes, or after the response to
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ExitPoint {
     Before(u32),
     After(u32),
 }
 
-impl End {
+impl ExitPoint {
     /// A write beyond the end of any life. The program counts its writes.
-    pub const NEVER: End = End::After(u32::MAX);
+    pub const NEVER: ExitPoint = ExitPoint::After(u32::MAX);
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ExitPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Before(write) => write!(f, "before:{write}"),
-            End::After(write) => write!(f, "after:{write}"),
+            ExitPoint::Before(write) => write!(f, "before:{write}"),
+            ExitPoint::After(write) => write!(f, "after:{write}"),
         }
     }
 }
@@ -138,9 +138,9 @@ impl Running {
         Program::Agent.runs(scenario)
     }
 
-    /// Restarts the controller. With `end` it ends itself there.
-    pub fn restart_controller(&self, scenario: &Scenario, end: Option<End>) {
-        restart(scenario, CONTROLLER, "controller", CONTROLLER, &FIRST, end);
+    /// Restarts the controller. With `exit` it ends itself there.
+    pub fn restart_controller(&self, scenario: &Scenario, exit: Option<ExitPoint>) {
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &FIRST, exit);
     }
 
     /// Restarts the controller with webhooks, whose certificates are valid for so many seconds.
@@ -148,22 +148,22 @@ impl Running {
         &self,
         scenario: &Scenario,
         certificate_seconds: u64,
-        end: Option<End>,
+        exit: Option<ExitPoint>,
     ) {
         let lasting = format!("--certificate-seconds={certificate_seconds}");
         let more = [&FIRST[..], &["--webhooks=0.0.0.0:443", &lasting]].concat();
-        restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, end);
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, exit);
     }
 
     /// Restarts both, with a heartbeat every two seconds. After eight seconds without one the node counts as
     /// silent.
-    pub fn restart_watchful(&self, scenario: &Scenario) {
+    pub fn restart_with_short_heartbeats(&self, scenario: &Scenario) {
         let more = [&FIRST[..], &["--silence-seconds=8"]].concat();
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, None);
-        self.restart_heard_agent(scenario);
+        self.restart_agent_with_short_heartbeats(scenario);
     }
 
-    pub fn restart_heard_agent(&self, scenario: &Scenario) {
+    pub fn restart_agent_with_short_heartbeats(&self, scenario: &Scenario) {
         let more = [&ON_NODE[..], &["--heartbeat-seconds=2"]].concat();
         restart(scenario, AGENT, "agent", AGENT, &more, None);
     }
@@ -177,8 +177,8 @@ impl Running {
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
     }
 
-    /// Restarts both with one more driver, and with the short heartbeats of `restart_watchful`.
-    pub fn restart_watchful_for(&self, scenario: &Scenario, driver: &str) {
+    /// Restarts both with one more driver, like `restart_with_short_heartbeats`.
+    pub fn restart_with_driver_and_short_heartbeats(&self, scenario: &Scenario, driver: &str) {
         let driver = ["--driver", driver];
         let agent = [&ON_NODE[..], &driver, &["--heartbeat-seconds=2"]].concat();
         restart(scenario, AGENT, "agent", AGENT, &agent, None);
@@ -230,13 +230,13 @@ impl Running {
         lab.run("/bin/kill", &["-s", signal, &process]);
     }
 
-    /// Restarts the agent. With `end` it ends itself there.
-    pub fn restart_agent(&self, scenario: &Scenario, end: Option<End>) {
-        restart(scenario, AGENT, "agent", AGENT, &ON_NODE, end);
+    /// Restarts the agent. With `exit` it ends itself there.
+    pub fn restart_agent(&self, scenario: &Scenario, exit: Option<ExitPoint>) {
+        restart(scenario, AGENT, "agent", AGENT, &ON_NODE, exit);
     }
 }
 
-/// How many writes a program with an `end` has begun.
+/// How many writes a program with an `exit` has begun.
 pub fn writes_of(scenario: &Scenario, program: Program) -> u32 {
     let name = program.name();
     let file = format!("/var/log/{name}.log");
@@ -267,13 +267,13 @@ fn restart(
     verb: &str,
     account: &str,
     more: &[&str],
-    end: Option<End>,
+    exit: Option<ExitPoint>,
 ) {
     let cluster = scenario.lab().cluster();
     cluster.node().stop(name, Signal::SIGKILL).unwrap();
     let mut arguments = Vec::new();
-    if let Some(end) = end {
-        arguments.push(format!("FLEXVOL_CONTROLLER_END={end}"));
+    if let Some(exit) = exit {
+        arguments.push(format!("FLEXVOL_CONTROLLER_END={exit}"));
     }
     arguments.extend([PROGRAM, verb, "--driver", DISK, "--driver", PLAIN].map(str::to_owned));
     arguments.extend(more.iter().map(ToString::to_string));

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use flexvol_lab::kubernetes::{
-    Cluster, PLUGINS, Pods, Programs, Until, Version, labs, run, run_with,
+    Cluster, NodeLifetime, PLUGINS, Pods, Programs, Version, labs, run, run_with,
 };
 use std::{
     env, fs,
@@ -197,7 +197,13 @@ fn up(directory: &Path, pods: Pods) -> Cluster {
     sweep();
     let lab = beside("flexvol-lab");
     let started = Instant::now();
-    let cluster = Cluster::up(directory, programs, &lab, Until::ThisProcessEnds, pods);
+    let cluster = Cluster::up(
+        directory,
+        programs,
+        &lab,
+        NodeLifetime::ThisProcessEnds,
+        pods,
+    );
     let cluster = cluster.unwrap_or_else(|error| {
         // Lets the next test start a new cluster.
         Cluster::down(directory).expect("take down what was started");

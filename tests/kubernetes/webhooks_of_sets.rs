@@ -3,7 +3,7 @@
 use crate::{
     claims::{Round, class, wait_bound},
     claims_of_sets::{delete_set, ready, set},
-    controllers::{End, PLAIN, Program},
+    controllers::{ExitPoint, PLAIN, Program},
     lab::DISK,
     scenario::Scenario,
     webhooks::{MONTHS, refused, with},
@@ -231,7 +231,7 @@ fn killed(points: &Points) {
         }
         for writes in 1.. {
             let start = |end| running.restart_with_webhooks(scenario, MONTHS, end);
-            start(Some(End::After(writes)));
+            start(Some(ExitPoint::After(writes)));
             // The controller first writes what the last round left, so it may end before the webhook is called.
             let mut round = Round::of(scenario, Program::Controller, || start(None));
             let size = format!("{}Mi", 320 + writes);

@@ -4,7 +4,7 @@ pub mod left_alone;
 pub mod shared;
 
 use crate::{
-    by_hand::{complaint, persistent_volume, said_json},
+    by_hand::{error_of, json_of, persistent_volume},
     sandbox,
 };
 use flexvol_testing::{Baseline, Driver, Need, Pod, Points, Sandbox, images::Blank, tests};
@@ -81,22 +81,22 @@ fn filesystems(points: &Points) {
         let inode = fs::metadata(&path).unwrap().ino();
         let arguments = ["adopt", path.to_str().unwrap(), "--name", filesystem];
         let arguments = [&arguments[..], &["--size", "600Mi", "-o", "json"]].concat();
-        let volume = persistent_volume(&said_json(&driver, &arguments));
+        let volume = persistent_volume(&json_of(&driver, &arguments));
         assert_eq!(volume.filesystem, filesystem);
         assert!(!path.exists());
         let moved = fs::metadata(volume.image(&sandbox)).unwrap();
         assert_eq!((moved.ino(), moved.len()), (inode, 600 << 20));
         assert_eq!((moved.uid(), moved.mode() & 0o777), (0, 0o600));
-        let again = persistent_volume(&said_json(&driver, &arguments));
+        let again = persistent_volume(&json_of(&driver, &arguments));
         assert_eq!(again.options, volume.options, "a second time");
         // The name belongs to a volume of another namespace.
         let other = [&arguments[..], &["--namespace", "other"]].concat();
-        assert!(complaint(&driver, &other).contains("of this name already"));
+        assert!(error_of(&driver, &other).contains("of this name already"));
 
         let pod = Pod::new(&sandbox, &driver, &volume, filesystem);
         let _ = pod.mount("rw").success();
         assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");
-        let shown = said_json(&driver, &["show", filesystem, "-o", "json"]);
+        let shown = json_of(&driver, &["show", filesystem, "-o", "json"]);
         let spans = shown["filesystem"].as_u64().unwrap();
         assert!(spans > 590 << 20, "{filesystem} did not follow: {shown}");
         let _ = pod.unmount().success();
@@ -118,12 +118,12 @@ fn blank(points: &Points) {
         let name = format!("blank-{number}");
         let arguments = ["adopt", path.to_str().unwrap(), "--name", &name];
         assert!(
-            complaint(&driver, &arguments).contains("--format"),
+            error_of(&driver, &arguments).contains("--format"),
             "{blank:?}"
         );
         assert!(path.exists());
         let arguments = [&arguments[..], &["--format", "-o", "json"]].concat();
-        let mut volume = persistent_volume(&said_json(&driver, &arguments));
+        let mut volume = persistent_volume(&json_of(&driver, &arguments));
         volume.filesystem = "ext4";
         let size = fs::metadata(volume.image(&sandbox)).unwrap().len();
         assert!(size > 3 << 20, "too small for any file system");
@@ -142,16 +142,16 @@ fn mistyped(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
     let made = ["create", "made", "--size", "64Mi", "--fs", "ext4"];
-    let made = persistent_volume(&said_json(&driver, &[&made[..], &["-o", "json"]].concat()));
+    let made = persistent_volume(&json_of(&driver, &[&made[..], &["-o", "json"]].concat()));
     let taken = image(&sandbox, "backup.img", "ext4");
     let taken = ["adopt", taken.to_str().unwrap(), "--name", "taken"];
-    let taken = persistent_volume(&said_json(&driver, &[&taken[..], &["-o", "json"]].concat()));
+    let taken = persistent_volume(&json_of(&driver, &[&taken[..], &["-o", "json"]].concat()));
     let wrong = sandbox.disk().join("backup-of-tpyo.img");
     for (name, volume) in [("made", made), ("taken", taken)] {
         let size = || fs::metadata(volume.image(&sandbox)).unwrap().len();
         let before = size();
         let arguments = ["adopt", wrong.to_str().unwrap(), "--name", name];
-        let said = complaint(&driver, &[&arguments[..], &["--size", "500Mi"]].concat());
+        let said = error_of(&driver, &[&arguments[..], &["--size", "500Mi"]].concat());
         assert!(said.contains("there is no such image"), "{said}");
         assert!(said.contains("was not made of it"), "{said}");
         assert_eq!(size(), before, "{name}");
@@ -195,7 +195,7 @@ fn killed(points: &Points) {
             .output()
             .unwrap();
         assert_eq!(died.status.signal(), Some(9), "{call} {nth}: {died:?}");
-        let volume = persistent_volume(&said_json(&driver, &arguments));
+        let volume = persistent_volume(&json_of(&driver, &arguments));
         let pod = Pod::new(&sandbox, &driver, &volume, "a");
         let _ = pod.mount("rw").success();
         assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");
@@ -248,7 +248,7 @@ fn unsynced(points: &Points) {
         assert_eq!(volumes.count(), 0, "{call} {when}");
         points.add(1);
     }
-    let volume = persistent_volume(&said_json(&driver, &arguments));
+    let volume = persistent_volume(&json_of(&driver, &arguments));
     let pod = Pod::new(&sandbox, &driver, &volume, "a");
     let _ = pod.mount("rw").success();
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");

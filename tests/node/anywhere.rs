@@ -34,14 +34,17 @@ macro_rules! callouts {
 
 callouts! {
     "provision", Loop => provision;
-    "mount of a new xfs volume", Loop => |node, how, points| mount_new(node, "xfs", how, points);
-    "mount of a new ext4 volume", Loop => |node, how, points| mount_new(node, "ext4", how, points);
-    "mount of a new btrfs volume", Loop => |node, how, points| mount_new(node, "btrfs", how, points);
+    "mount of a new xfs volume", Loop
+        => |node, disturbance, points| mount_new(node, "xfs", disturbance, points);
+    "mount of a new ext4 volume", Loop
+        => |node, disturbance, points| mount_new(node, "ext4", disturbance, points);
+    "mount of a new btrfs volume", Loop
+        => |node, disturbance, points| mount_new(node, "btrfs", disturbance, points);
     "mount", Loop => mount;
     "mount of xfs on storage that was grown", Loop
-        => |node, how, points| mount_grown(node, "xfs", how, points);
+        => |node, disturbance, points| mount_grown(node, "xfs", disturbance, points);
     "mount of ext4 on storage that was grown", Loop
-        => |node, how, points| mount_grown(node, "ext4", how, points);
+        => |node, disturbance, points| mount_grown(node, "ext4", disturbance, points);
     "expandfs", Loop => expandfs;
     "unmount", Loop => unmount;
     "delete", Loop => delete;
@@ -63,16 +66,16 @@ stories! {
 /// A callout on this node with these disturbances.
 pub type Callout = fn(&Node, &[Disturbance], &Points);
 
-fn disturb(backend: Backend, callout: Callout, how: Disturbance, points: &Points) {
-    callout(&Node::new(backend), &[how], points);
+fn disturb(backend: Backend, callout: Callout, disturbance: Disturbance, points: &Points) {
+    callout(&Node::new(backend), &[disturbance], points);
 }
 
 /// Runs the callouts in one virtual machine, because a machine for each would take longer.
-fn all(backend: Backend, how: Disturbance, points: &Points) {
+fn all(backend: Backend, disturbance: Disturbance, points: &Points) {
     let node = Node::new(backend);
     let callouts: [Callout; 5] = [provision, expandfs, delete, mount, unmount];
     for callout in callouts {
-        callout(&node, &[how], points);
+        callout(&node, &[disturbance], points);
         // The next callout begins without volumes, too.
         if !node.sizes().is_empty() {
             node.delete(&node.volume("pv")).success();

@@ -29,17 +29,17 @@ tests! {
 }
 
 /// Runs a verb that must succeed, and returns its output.
-pub fn said(driver: &Driver, arguments: &[&str]) -> String {
+pub fn stdout_of(driver: &Driver, arguments: &[&str]) -> String {
     let output = run(driver, arguments);
     let text = String::from_utf8(output.stdout).unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {complaint}");
-    assert_eq!(complaint, "", "{arguments:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    assert_eq!(errors, "", "{arguments:?}");
     text
 }
 
 /// Runs a verb that must fail, and returns the reason: one line on standard error, exit code 1.
-pub fn complaint(driver: &Driver, arguments: &[&str]) -> String {
+pub fn error_of(driver: &Driver, arguments: &[&str]) -> String {
     let output = run(driver, arguments);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
@@ -52,8 +52,8 @@ pub fn run(driver: &Driver, arguments: &[&str]) -> Output {
     command.args(arguments).env_clear().output().unwrap()
 }
 
-pub fn said_json(driver: &Driver, arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(driver, arguments)).unwrap()
+pub fn json_of(driver: &Driver, arguments: &[&str]) -> Value {
+    serde_json::from_str(&stdout_of(driver, arguments)).unwrap()
 }
 
 /// The persistent volume in a List, as `create --output json` and `adopt` print it.
@@ -89,7 +89,7 @@ fn created_volume_is_used(_: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
     let before = Baseline::of(&sandbox);
-    let list = said_json(
+    let list = json_of(
         &driver,
         &[
             "create",
@@ -147,7 +147,7 @@ fn created_volume_is_used(_: &Points) {
     );
     let _ = pod.mount("rw").success();
     let _ = driver.call(&pod.expand_arguments(2 * GIB, GIB)).success();
-    let shown = said_json(&driver, &["show", "data", "-o", "json"]);
+    let shown = json_of(&driver, &["show", "data", "-o", "json"]);
     assert_eq!(shown["storage"], 2 * GIB);
     assert_eq!(shown["device"]["size"], 2 * GIB);
     let spans = shown["filesystem"].as_u64().unwrap();
@@ -157,13 +157,13 @@ fn created_volume_is_used(_: &Points) {
         shown["mounts"][0]["pod"],
         "5d0e1b9c-0000-4000-8000-000000000001"
     );
-    let by_directory = said_json(
+    let by_directory = json_of(
         &driver,
         &["show", pod.dir().to_str().unwrap(), "-o", "json"],
     );
     assert_eq!(by_directory["handle"], used.handle());
     let _ = pod.unmount().success();
-    let shown = said_json(&driver, &["show", used.handle(), "-o", "json"]);
+    let shown = json_of(&driver, &["show", used.handle(), "-o", "json"]);
     assert_eq!(shown["device"], Value::Null);
     assert_eq!(
         shown["filesystem"].as_u64().unwrap(),
@@ -180,13 +180,13 @@ fn create_twice(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
     let create = ["create", "data", "--size", "400Mi"];
-    let first = said(&driver, &create);
+    let first = stdout_of(&driver, &create);
     assert!(
         first.starts_with("# Volume data of 400Mi was made."),
         "{first}"
     );
     let before = Baseline::of(&sandbox);
-    let again = said(&driver, &create);
+    let again = stdout_of(&driver, &create);
     assert!(
         again.contains("was there already; nothing was changed"),
         "{again}"
@@ -206,7 +206,7 @@ fn create_twice(points: &Points) {
             arguments.extend(["--size", "400Mi"]);
         }
         arguments.extend(more);
-        let text = complaint(&driver, &arguments);
+        let text = error_of(&driver, &arguments);
         assert!(text.contains(why), "{text}");
         points.add(1);
     }
@@ -220,12 +220,12 @@ fn create_where_it_is(points: &Points) {
     let more = format!("reserve = \"64Mi\"\n[pools.fast]\npath = {fast:?}\n");
     let driver = sandbox.install("flexvol.test/disk", false, &more);
     let create = ["create", "data", "--size", "400Mi", "-o", "json"];
-    let first = said_json(&driver, &[&create[..], &["--pool", "fast"]].concat());
-    let again = said_json(&driver, &create);
+    let first = json_of(&driver, &[&create[..], &["--pool", "fast"]].concat());
+    let again = json_of(&driver, &create);
     let [first, again] = [first, again].map(|list| persistent_volume(&list));
     assert_eq!(first.handle(), again.handle());
     assert_eq!(first.options, again.options);
-    let listed = said_json(&driver, &["list", "-o", "json"]);
+    let listed = json_of(&driver, &["list", "-o", "json"]);
     let volumes = listed["volumes"].as_array().unwrap();
     assert_eq!(volumes.len(), 1, "{listed}");
     assert_eq!(volumes[0]["pool"], "fast");
@@ -235,7 +235,7 @@ fn create_where_it_is(points: &Points) {
 fn rebuilt(_: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
-    let manifests = said(
+    let manifests = stdout_of(
         &driver,
         &["create", "data", "--size", "400Mi", "--node", "n1"],
     );
@@ -245,7 +245,7 @@ fn rebuilt(_: &Points) {
             .find(|text| text.contains("kind: PersistentVolume\n"))
             .unwrap()
     };
-    let list = said_json(
+    let list = json_of(
         &driver,
         &["create", "data", "--size", "400Mi", "-o", "json"],
     );
@@ -253,18 +253,18 @@ fn rebuilt(_: &Points) {
     let pod = Pod::new(&sandbox, &driver, &volume, "a");
     let _ = pod.mount("rw").success();
     let _ = pod.unmount().success();
-    let rebuilt = said(&driver, &["list", "-o", "pv", "--node", "n1"]);
+    let rebuilt = stdout_of(&driver, &["list", "-o", "pv", "--node", "n1"]);
     assert_eq!(document(&rebuilt), document(&manifests));
 
-    let other = said_json(
+    let other = json_of(
         &driver,
         &["create", "other", "--size", "400Mi", "-o", "json"],
     );
     let other = persistent_volume(&other);
-    let all = said(&driver, &["list", "-o", "pv", "--node", "n1"]);
+    let all = stdout_of(&driver, &["list", "-o", "pv", "--node", "n1"]);
     assert!(all.contains(other.handle()), "{all}");
     let only = ["list", volume.handle(), "-o", "pv", "--node", "n1"];
-    let only = said(&driver, &only);
+    let only = stdout_of(&driver, &only);
     assert_eq!(document(&only), document(&manifests));
     assert!(!only.contains(other.handle()), "{only}");
     let unknown = "0123456789abcdef0123456789abcdef";
@@ -290,9 +290,9 @@ fn broken_volumes(_: &Points) {
         ),
     );
     for name in ["one", "two"] {
-        said(&driver, &["create", name, "--size", "320Mi"]);
+        stdout_of(&driver, &["create", name, "--size", "320Mi"]);
     }
-    let two = said_json(&driver, &["show", "two", "-o", "json"]);
+    let two = json_of(&driver, &["show", "two", "-o", "json"]);
     let image = pool.join("volumes").join(two["id"].as_str().unwrap());
     let newer = Command::new("setfattr")
         .args(["-n", "trusted.flexvol", "-v", "flexvol=9:future=1"])
@@ -327,14 +327,13 @@ fn broken_volumes(_: &Points) {
 fn explained(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
-    let list = said_json(
+    let list = json_of(
         &driver,
         &["create", "data", "--size", "400Mi", "-o", "json"],
     );
     let volume = persistent_volume(&list);
     let pod = Pod::new(&sandbox, &driver, &volume, "a");
-    let explain =
-        |size: &str| said_json(&driver, &["explain", "data", "--size", size, "-o", "json"]);
+    let explain = |size: &str| json_of(&driver, &["explain", "data", "--size", size, "-o", "json"]);
     let steps = |text: &Value, goal: &str| -> Vec<String> {
         let steps = text[goal]["steps"].as_array().unwrap();
         steps
@@ -379,7 +378,7 @@ fn explained(points: &Points) {
     let locked = explain("500Mi");
     assert!(started.elapsed() < Duration::from_secs(5).max(budget().each));
     assert_eq!(locked["lockedBy"], std::process::id(), "{locked}");
-    let text = said(&driver, &["explain", pod.dir().to_str().unwrap()]);
+    let text = stdout_of(&driver, &["explain", pod.dir().to_str().unwrap()]);
     assert!(
         text.contains("To mount it:\n  nothing is left to do"),
         "{text}"

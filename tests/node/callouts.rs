@@ -2,7 +2,7 @@
 //! cleanup.
 
 use crate::{
-    by_hand::said,
+    by_hand::stdout_of,
     dir::damage::recorded,
     lifecycle::is_read_only,
     node::{Backend, MIB, Node, size_of_filesystem},
@@ -70,7 +70,12 @@ impl Node {
         }
     }
 
-    fn disturbed<S>(&self, callout: &Callout<'_, S>, how: &[Disturbance], points: &Points) {
+    fn disturbed<S>(
+        &self,
+        callout: &Callout<'_, S>,
+        disturbances: &[Disturbance],
+        points: &Points,
+    ) {
         let &Callout {
             name,
             prepare,
@@ -101,11 +106,11 @@ impl Node {
             check,
             undo: &undo,
         }
-        .run(how, points);
+        .run(disturbances, points);
     }
 }
 
-pub fn provision(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn provision(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let arguments = vec!["provision".to_owned(), request("pv", node.size())];
     let made = |call: &Call| PersistentVolume::from_reply("pv", node.backend.filesystem(), call);
     let callout = Callout {
@@ -119,15 +124,20 @@ pub fn provision(node: &Node, how: &[Disturbance], points: &Points) {
             node.delete(&volume).success();
             if let Backend::Dir(_) = node.backend {
                 // If the cleanup was disturbed too, a temporary name may remain, which only `gc` removes.
-                said(&node.driver, &["gc"]);
+                stdout_of(&node.driver, &["gc"]);
                 assert_eq!(fs::read_dir(node.volumes()).unwrap().count(), 0);
             }
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
-pub fn mount_new(node: &Node, filesystem: &'static str, how: &[Disturbance], points: &Points) {
+pub fn mount_new(
+    node: &Node,
+    filesystem: &'static str,
+    disturbances: &[Disturbance],
+    points: &Points,
+) {
     let callout = Callout {
         name: &format!("mount of a new {filesystem} volume"),
         prepare: &|| node.volume_of("pv", filesystem),
@@ -141,10 +151,10 @@ pub fn mount_new(node: &Node, filesystem: &'static str, how: &[Disturbance], poi
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
-pub fn mount(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn mount(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let volume = node.with_file(node.backend.filesystem());
     let pod = node.pod(&volume);
     pod.unmount().success();
@@ -165,11 +175,16 @@ pub fn mount(node: &Node, how: &[Disturbance], points: &Points) {
         },
         undo: &|()| drop(pod.unmount().success()),
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
 /// The storage grew while the volume was not mounted, and the file system must follow at the mount.
-pub fn mount_grown(node: &Node, filesystem: &'static str, how: &[Disturbance], points: &Points) {
+pub fn mount_grown(
+    node: &Node,
+    filesystem: &'static str,
+    disturbances: &[Disturbance],
+    points: &Points,
+) {
     let callout = Callout {
         name: &format!("mount of {filesystem} on storage that was grown"),
         prepare: &|| {
@@ -198,10 +213,10 @@ pub fn mount_grown(node: &Node, filesystem: &'static str, how: &[Disturbance], p
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
-pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn expandfs(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let (size, grown) = (node.size(), node.grown_a_little());
     let callout = Callout {
         name: "expandfs",
@@ -216,7 +231,7 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
             node.expect_storage(volume, grown);
             match node.backend {
                 // If quotas were switched off meanwhile, they are restored from the record.
-                Backend::Dir(_) => assert_eq!(recorded(&node.around(volume)), grown),
+                Backend::Dir(_) => assert_eq!(recorded(&node.volume_directory(volume)), grown),
                 Backend::Loop => {
                     let shown = size_of_filesystem(node.pod(volume).dir());
                     assert_eq!(shown, before + grown - size);
@@ -230,11 +245,11 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
 /// Grows only the storage, while a pod uses the volume.
-pub fn expandvolume(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn expandvolume(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let (size, grown) = (node.size(), node.grown_a_little());
     let callout = Callout {
         name: "expandvolume",
@@ -251,10 +266,10 @@ pub fn expandvolume(node: &Node, how: &[Disturbance], points: &Points) {
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
-pub fn unmount(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn unmount(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let volume = node.with_file(node.backend.filesystem());
     let pod = node.pod(&volume);
     pod.unmount().success();
@@ -274,10 +289,10 @@ pub fn unmount(node: &Node, how: &[Disturbance], points: &Points) {
             }
         },
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }
 
-pub fn delete(node: &Node, how: &[Disturbance], points: &Points) {
+pub fn delete(node: &Node, disturbances: &[Disturbance], points: &Points) {
     let callout = Callout {
         name: "delete",
         prepare: &|| {
@@ -299,5 +314,5 @@ pub fn delete(node: &Node, how: &[Disturbance], points: &Points) {
         },
         undo: &|_| {},
     };
-    node.disturbed(&callout, how, points);
+    node.disturbed(&callout, disturbances, points);
 }

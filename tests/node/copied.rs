@@ -3,7 +3,7 @@
 
 use crate::{
     adopt::done,
-    by_hand::{complaint, said_json},
+    by_hand::{error_of, json_of},
     full::expect_exhausted,
     node::{MIB, UID, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
@@ -123,7 +123,7 @@ fn too_large(points: &Points) {
         let driver = install(&sandbox, "");
         let path = sparse(&sandbox, "image", 5 << 10);
         let has = blocks(&path);
-        let why = complaint(&driver, &["adopt", path.to_str().unwrap(), "--name", "a"]);
+        let why = error_of(&driver, &["adopt", path.to_str().unwrap(), "--name", "a"]);
         assert!(why.contains("the pool has"), "{kind}: {why}");
         assert_eq!(blocks(&path), has, "{kind}");
         assert_eq!(capacity(&driver).1, 0, "{kind}");
@@ -141,7 +141,7 @@ fn whole(points: &Points) {
                 copy(&path, &sandbox.disk().join("copy"));
             }
             let arguments = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
-            let volume = crate::by_hand::persistent_volume(&said_json(&driver, &arguments));
+            let volume = crate::by_hand::persistent_volume(&json_of(&driver, &arguments));
             let has = blocks(&volume.image(&sandbox));
             if settings.is_empty() {
                 assert!(has >= 200 * MIB, "{kind}: {has}");

@@ -1,7 +1,7 @@
 //! Btrfs writes overwritten blocks elsewhere: that space is part of what the pool promises.
 
 use crate::{
-    by_hand::{complaint, persistent_volume, said_json},
+    by_hand::{error_of, json_of, persistent_volume},
     dir,
     full::expect_exhausted,
     node::{self, Backend, MIB, Node, UID, expect_written, write},
@@ -66,7 +66,7 @@ fn adopted(points: &Points) {
     let refused = adopt("image");
     let refused: Vec<_> = refused.iter().map(String::as_str).collect();
     let has = blocks(&path);
-    let why = complaint(&driver, &refused);
+    let why = error_of(&driver, &refused);
     assert!(why.contains("copy-on-write"), "{why}");
     assert_eq!(blocks(&path), has);
     assert_eq!(capacity(&driver).1, 0);
@@ -104,7 +104,7 @@ fn adopted(points: &Points) {
     settle(&disk);
     let whole = adopt("new");
     let whole: Vec<_> = whole.iter().map(String::as_str).collect();
-    let volume = persistent_volume(&said_json(&driver, &whole));
+    let volume = persistent_volume(&json_of(&driver, &whole));
     // A second `adopt` reports the present state.
     let copy = format!(
         "cp --reflink=always '{}' c/copy",
@@ -112,11 +112,11 @@ fn adopted(points: &Points) {
     );
     sh(&copy, &disk);
     settle(&disk);
-    let why = complaint(&driver, &whole);
+    let why = error_of(&driver, &whole);
     assert!(why.contains("shares blocks"), "{why}");
     fs::remove_file(disk.join("c/copy")).unwrap();
     settle(&disk);
-    let again = persistent_volume(&said_json(&driver, &whole));
+    let again = persistent_volume(&json_of(&driver, &whole));
     assert_eq!(again.handle(), volume.handle());
     let (room, missing) = capacity(&driver);
     assert_eq!(missing, 0);
@@ -138,7 +138,7 @@ fn adopted(points: &Points) {
     let driver = install(&sandbox, "thin = true");
     let path = copy_on_write(&sandbox.disk());
     let thin = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
-    let volume = persistent_volume(&said_json(&driver, &thin));
+    let volume = persistent_volume(&json_of(&driver, &thin));
     let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     pod.unmount().success();

@@ -1,7 +1,7 @@
 //! A foreign loop device whose backing file is on a server that does not answer any more.
 
 use crate::{
-    by_hand::said,
+    by_hand::stdout_of,
     node::{Backend, Node},
 };
 use flexvol_testing::{Need, Points, tests};
@@ -203,7 +203,7 @@ fn beside(node: &Node, points: &Points) {
         _ => &[],
     };
     for verb in verbs {
-        said(&node.driver, &[verb]);
+        stdout_of(&node.driver, &[verb]);
     }
     // After a lazy unmount of the dead server, its file has no path any more.
     umount2(&server.directory, MntFlags::MNT_DETACH).unwrap();

@@ -8,7 +8,7 @@ pub mod privileged;
 pub mod removal;
 
 use crate::{
-    by_hand::said_json,
+    by_hand::json_of,
     node::{Backend, MIB, Node, size_of_filesystem},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod};
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// The directory around the volume's root, which has its mark and record.
-    pub fn around(&self, volume: &PersistentVolume) -> PathBuf {
+    pub fn volume_directory(&self, volume: &PersistentVolume) -> PathBuf {
         volume.image(&self.sandbox)
     }
 
@@ -97,7 +97,7 @@ impl Node {
     /// Checks the volume's limit with the driver and with `statfs`.
     #[track_caller]
     pub fn expect_limit(&self, volume: &PersistentVolume, size: u64) {
-        let shown = said_json(&self.driver, &["show", volume.handle(), "-o", "json"]);
+        let shown = json_of(&self.driver, &["show", volume.handle(), "-o", "json"]);
         assert_eq!(shown["storage"], size, "{shown}");
         if self.has_projects() {
             assert_eq!(size_of_filesystem(&self.directory(volume)), size);

@@ -45,7 +45,7 @@ impl Node {
         }
     }
 
-    fn give_back(&self) {
+    fn remove_filler(&self) {
         match self.backend.is_lvm() {
             true => drop(lvm::lvm(&[
                 "lvremove",
@@ -64,7 +64,7 @@ impl Node {
         let full = self.inventory().without_space();
         expect_exhausted(&call());
         self.expect(&full, "refused");
-        self.give_back();
+        self.remove_filler();
         self.expect(&before, "there is room again");
         call().success()
     }
@@ -102,7 +102,7 @@ fn pool(backend: Backend, points: &Points) {
         node.fill_pool();
         lost(32);
         expect_written(pod.dir(), "synced", synced);
-        node.give_back();
+        node.remove_filler();
         // The first unmount may report lost writes.
         let _ = pod.unmount();
         pod.unmount().success();
@@ -114,14 +114,14 @@ fn pool(backend: Backend, points: &Points) {
         if backend.is_directory() {
             // Mounting writes nothing, and there is no space for writers.
             lost(64);
-            node.give_back();
+            node.remove_filler();
             (synced, more) = (64, 1);
         }
         write(pod.dir(), "synced", synced).unwrap();
         write(pod.dir(), "more", more).unwrap();
         if !backend.is_directory() {
             // Promised space is there, however much others take.
-            node.give_back();
+            node.remove_filler();
         }
     }
     points.add(3);

@@ -1,7 +1,7 @@
 //! A btrfs with full metadata takes no attributes and no names. Only removals work, and free space.
 
 use crate::{
-    by_hand::said,
+    by_hand::stdout_of,
     node::{Backend, MIB, Node, size_of_filesystem},
     sandbox_with,
 };
@@ -93,7 +93,7 @@ fn images(_: &Points) {
     // Keeping a deleted volume takes another word in its mark.
     node.delete(&deleted).failure();
     thread::sleep(Duration::from_secs(2));
-    said(&node.driver, &["gc"]);
+    stdout_of(&node.driver, &["gc"]);
     assert!(!kept.image(&node.sandbox).exists(), "still kept");
     node.install("reserve = \"0%\"");
     node.delete(&deleted).success();
@@ -173,7 +173,7 @@ fn rootless(_: &Points) {
         let refused = node.pod(volume).mount("rw");
         assert!(refused.failure().contains("has no root"), "{refused:?}");
     }
-    said(&node.driver, &["gc"]);
+    stdout_of(&node.driver, &["gc"]);
     fs::rename(&away, &root).unwrap();
     pod.mount("rw").success();
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), data);

@@ -1,7 +1,7 @@
 //! Garbage: what killed processes leave behind, and what only looks like it.
 
 use crate::{
-    by_hand::{said, said_json},
+    by_hand::{json_of, stdout_of},
     node::{Backend, Node},
     sandbox, sandbox_with,
     story::stories,
@@ -80,7 +80,7 @@ fn age(path: &Path) {
 fn cut_removal(backend: Backend, points: &Points) {
     const SECOND: &str = "keep_deleted = \"1s\"\n";
     let node = Node::with(backend, SECOND);
-    let states = || said_json(&node.driver, &["list", "-o", "json"])["volumes"].clone();
+    let states = || json_of(&node.driver, &["list", "-o", "json"])["volumes"].clone();
     let half_removed = |name: &str| {
         let volume = node.volume(name);
         let pod = node.pod(&volume);
@@ -102,13 +102,13 @@ fn cut_removal(backend: Backend, points: &Points) {
     };
     let volume = half_removed("one");
     let line = format!("volume {}, whose removal was not finished\n", volume.id());
-    let would = said(&node.driver, &["gc", "--dry-run"]);
+    let would = stdout_of(&node.driver, &["gc", "--dry-run"]);
     assert!(would.contains(&format!("would remove {line}")), "{would}");
     assert_eq!(states()[0]["state"], "deleting");
-    let did = said(&node.driver, &["gc"]);
+    let did = stdout_of(&node.driver, &["gc"]);
     assert!(did.contains(&format!("removed {line}")), "{did}");
     assert_eq!(states(), serde_json::json!([]));
-    assert!(!said(&node.driver, &["gc"]).contains(&line));
+    assert!(!stdout_of(&node.driver, &["gc"]).contains(&line));
     points.add(3);
 
     // Unfinished removals count towards the limit of kept volumes, too.
@@ -150,19 +150,19 @@ fn cut_growth(points: &Points) {
         };
         let has = || fs::metadata(&image).unwrap().blocks() * 512;
         cut(1);
-        let told = said(&driver, &["gc"]);
+        let told = stdout_of(&driver, &["gc"]);
         assert!(
             told.contains("1Mi behind the end of volume"),
             "{kind}: {told}"
         );
         assert!(has() < 321 * MIB, "{kind}: {}", has());
         cut(180);
-        let told = said(&driver, &["gc", "--dry-run"]);
+        let told = stdout_of(&driver, &["gc", "--dry-run"]);
         assert!(told.contains("behind the end of volume"), "{told}");
         assert!(has() >= 500 * MIB);
-        said(&driver, &["gc"]);
+        stdout_of(&driver, &["gc"]);
         assert!((320 * MIB..330 * MIB).contains(&has()), "{kind}: {}", has());
-        let told = said(&driver, &["gc", "--dry-run"]);
+        let told = stdout_of(&driver, &["gc", "--dry-run"]);
         assert!(!told.contains("behind the end"), "{told}");
         cut(180);
         let pod = Pod::new(&sandbox, &driver, &volume, "a");
@@ -236,7 +236,7 @@ fn leftovers(points: &Points) {
     // A volume of another backend in the same pool is left alone.
     fs::create_dir(sandbox.pool().join("volumes").join("c".repeat(32))).unwrap();
     // Removes locks that earlier runs may have left on the node.
-    let _ = said(&driver, &["gc"]);
+    let _ = stdout_of(&driver, &["gc"]);
     let before = Baseline::of(&sandbox);
 
     let names = sandbox.pool().join("names");
@@ -271,7 +271,7 @@ fn leftovers(points: &Points) {
     ];
 
     let all = Baseline::of(&sandbox);
-    let told = said(&driver, &["gc", "--dry-run"]);
+    let told = stdout_of(&driver, &["gc", "--dry-run"]);
     for line in [
         "would remove the name gone,".to_owned(),
         format!(
@@ -287,9 +287,9 @@ fn leftovers(points: &Points) {
     assert_eq!(told.lines().count(), 3, "{told}");
     all.expect(&sandbox, "a dry run changes nothing");
 
-    let done = said(&driver, &["gc"]);
+    let done = stdout_of(&driver, &["gc"]);
     assert_eq!(done.replace("removed ", "would remove "), told);
-    assert_eq!(said(&driver, &["gc"]), "nothing was left behind\n");
+    assert_eq!(stdout_of(&driver, &["gc"]), "nothing was left behind\n");
     assert!(locks.join(YOUNG).exists() && locks.join(used.id()).exists());
     assert!(!locks.join(DELETED).exists());
 
@@ -305,7 +305,7 @@ fn leftovers(points: &Points) {
     fs::remove_file(names.join("young")).unwrap();
     fs::remove_file(locks.join(YOUNG)).unwrap();
     before.expect(&sandbox, "tidied");
-    let shown = said_json(&driver, &["show", "used", "-o", "json"]);
+    let shown = json_of(&driver, &["show", "used", "-o", "json"]);
     assert_eq!(shown["mounts"].as_array().unwrap().len(), 1);
     let _ = pod.unmount().success();
 }

@@ -4,7 +4,7 @@ pub mod lost;
 pub mod refused;
 
 use crate::{
-    by_hand::{complaint, said, said_json},
+    by_hand::{error_of, json_of, stdout_of},
     node::{Backend, Node, capacity},
     sandbox,
     story::stories,
@@ -46,7 +46,7 @@ const TIME: Duration = Duration::from_millis(4500);
 
 /// The states of all volumes: those with a name first, in order.
 fn states(driver: &Driver) -> Vec<String> {
-    let list = said_json(driver, &["list", "-o", "json"]);
+    let list = json_of(driver, &["list", "-o", "json"]);
     let volumes = list["volumes"].as_array().unwrap();
     let state = |volume: &serde_json::Value| volume["state"].as_str().unwrap().to_owned();
     volumes.iter().map(state).collect()
@@ -54,7 +54,7 @@ fn states(driver: &Driver) -> Vec<String> {
 
 /// Runs `gc` and returns the removed volumes, without locks of earlier volumes of the node.
 fn removed(driver: &Driver, arguments: &[&str]) -> String {
-    let all = said(driver, arguments);
+    let all = stdout_of(driver, arguments);
     let volumes = all.split_inclusive('\n');
     volumes
         .filter(|line| line.contains("which was deleted"))
@@ -79,7 +79,7 @@ fn kept(backend: Backend, points: &Points) {
     }
     let told = pod.mount("rw").failure();
     assert!(told.contains("flexvol undelete"), "{told}");
-    let told = said(driver, &["explain", volume.handle()]);
+    let told = stdout_of(driver, &["explain", volume.handle()]);
     assert!(told.contains("`flexvol undelete"), "{told}");
     assert_eq!(removed(driver, &["gc"]), "");
     points.add(4);
@@ -87,13 +87,13 @@ fn kept(backend: Backend, points: &Points) {
     // Its name is free for others, and undeleting needs the name.
     let other = node.volume("pv");
     assert_ne!(other.handle(), volume.handle());
-    let told = complaint(driver, &["undelete", volume.handle()]);
+    let told = error_of(driver, &["undelete", volume.handle()]);
     assert!(told.contains("another volume is called pv now"), "{told}");
     node.install(SECONDS);
     node.delete(&other).success();
-    let told = said(driver, &["undelete", volume.handle()]);
+    let told = stdout_of(driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
-    let told = said(driver, &["undelete", volume.handle()]);
+    let told = stdout_of(driver, &["undelete", volume.handle()]);
     assert!(told.contains("was not deleted"), "{told}");
     points.add(4);
 
@@ -112,7 +112,7 @@ fn kept(backend: Backend, points: &Points) {
     node.delete(&volume).success();
     let line = format!("volume {}, which was deleted", volume.id());
     assert!(!removed(driver, &["gc"]).contains(&line));
-    let told = said(driver, &["undelete", volume.handle()]);
+    let told = stdout_of(driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
     points.add(2);
 
@@ -134,7 +134,7 @@ fn kept(backend: Backend, points: &Points) {
     assert_eq!(did, would.replace("would remove", "removed"));
     assert!(states(driver).is_empty());
     assert_eq!(removed(driver, &["gc"]), "");
-    let told = complaint(driver, &["undelete", volume.handle()]);
+    let told = error_of(driver, &["undelete", volume.handle()]);
     assert!(told.contains("there is no such volume"), "{told}");
     node.delete(&volume).success();
     points.add(4);
@@ -266,7 +266,7 @@ fn taken_back_meanwhile(points: &Points) {
     thread::scope(|scope| {
         let delete = scope.spawn(|| driver.call_through(&strace, &["delete", &third.json("rw")]));
         thread::sleep(Duration::from_secs(1) * patience());
-        said(&driver, &["undelete", second.handle()]);
+        stdout_of(&driver, &["undelete", second.handle()]);
         assert!(!delete.is_finished());
         delete.join().unwrap().success();
     });
@@ -318,7 +318,7 @@ fn at_most(points: &Points) {
     let wanted = request("more", capacity(&driver) + (200 << 20));
     driver.call(&["provision", &wanted]).failure();
     assert!(ours[3..].iter().all(is_kept) && is_kept(&theirs));
-    said(&driver, &["undelete", ours[3].handle()]);
+    stdout_of(&driver, &["undelete", ours[3].handle()]);
     points.add(1);
 
     // With a lower limit, `gc --dry-run` reports what `gc` removes.

@@ -3,7 +3,7 @@
 
 mod backend;
 
-use crate::{by_hand::said_json, lvm};
+use crate::{by_hand::json_of, lvm};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, PersistentVolume, Pod, PoolFilesystem, Sandbox, disks, request,
 };
@@ -190,7 +190,7 @@ impl Node {
             }
             // Only the driver can read every kind of limit.
             Backend::Dir(_) | Backend::HelloDirectory => {
-                let listed = said_json(&self.driver, &["list", "-o", "json"]);
+                let listed = json_of(&self.driver, &["list", "-o", "json"]);
                 let volumes = listed["volumes"].as_array().unwrap();
                 let sizes: BTreeMap<String, u64> = volumes
                     .iter()

@@ -104,7 +104,7 @@ fn replaced(_: &Points) {
     let volume = node.volume("data");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let (directory, around) = (node.directory(&volume), volume.image(&node.sandbox));
+    let (directory, volume_directory) = (node.directory(&volume), volume.image(&node.sandbox));
     let open = || {
         let id = VolumeId::parse(&volume.id()).unwrap();
         pool(&node).directory(&id).unwrap()
@@ -112,7 +112,7 @@ fn replaced(_: &Points) {
     let mark = open().mark().unwrap().unwrap();
     let away = node.sandbox.disk().join("away");
     fs::create_dir(&away).unwrap();
-    fs::rename(&around, away.join(volume.id())).unwrap();
+    fs::rename(&volume_directory, away.join(volume.id())).unwrap();
     let absent = pod.mount("rw").failure();
     assert!(absent.contains("no such volume"), "{absent}");
     // Another directory with that name, and even with that mark, is not the mounted one.

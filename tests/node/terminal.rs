@@ -1,7 +1,7 @@
 //! Text that pods choose and that is shown on root's terminal.
 
 use crate::{
-    by_hand::{said, said_json},
+    by_hand::{json_of, stdout_of},
     node::{Backend, Node},
 };
 use flexvol_testing::{Need, Points, tests};
@@ -52,7 +52,7 @@ fn commands(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let container = Container::new(pod.dir(), CHOSEN);
-    let about = said_json(&node.driver, &["show", "pv", "-o", "json"]);
+    let about = json_of(&node.driver, &["show", "pv", "-o", "json"]);
     let elsewhere = about["otherMountNamespaces"].as_array().unwrap();
     assert!(
         elsewhere.iter().any(|place| place["path"] == CHOSEN),
@@ -60,7 +60,7 @@ fn commands(points: &Points) {
     );
     for verb in [&["show", "pv"][..], &["explain", "pv"], &["list"]] {
         for format in [&[][..], &["-o", "json"]] {
-            let text = said(&node.driver, &[verb, format].concat());
+            let text = stdout_of(&node.driver, &[verb, format].concat());
             let command = text.find(|c: char| c.is_control() && c != '\n');
             assert_eq!(command, None, "{verb:?} {format:?}: {text:?}");
             let has_path = verb[0] != "list" || !format.is_empty();

@@ -49,11 +49,11 @@ const TORN_IN_MACHINE: u64 = 1;
 const LONG: usize = 40;
 
 /// A moment, and one of its crash images.
-type Cut = (usize, Left);
+type Cut = (usize, Surviving);
 
 /// The unflushed writes that survive a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Left {
+enum Surviving {
     All,
     /// A random part, with this number as seed.
     Some(u64),
@@ -61,12 +61,12 @@ enum Left {
     AllButSectorOfSuperblock(u64),
 }
 
-impl Display for Left {
+impl Display for Surviving {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Left::All => f.write_str("with all that was written"),
-            Left::Some(which) => write!(f, "image {which}"),
-            Left::AllButSectorOfSuperblock(sector) => {
+            Surviving::All => f.write_str("with all that was written"),
+            Surviving::Some(which) => write!(f, "image {which}"),
+            Surviving::AllButSectorOfSuperblock(sector) => {
                 write!(f, "without sector {sector} of its superblock")
             }
         }
@@ -148,8 +148,8 @@ fn images<G: Ground>(
     let mut cuts: Vec<Cut> = (story.start + 1..=story.log.len())
         .filter(|moment| story.log.changes_at(*moment))
         .flat_map(|moment| {
-            let torn = (1..=size.torn).map(move |which| (moment, Left::Some(which)));
-            iter::once((moment, Left::All)).chain(torn)
+            let torn = (1..=size.torn).map(move |which| (moment, Surviving::Some(which)));
+            iter::once((moment, Surviving::All)).chain(torn)
         })
         .collect();
     random.shuffle(&mut cuts);
@@ -173,7 +173,7 @@ fn images<G: Ground>(
         }
         pass.sort_unstable();
         run(pass, story, &mut check, place, &mut tally);
-        progress.tell(&name, tally.images(), all);
+        progress.print(&name, tally.images(), all);
     }
     let Tally {
         whole,
@@ -218,24 +218,24 @@ fn run<G: Ground>(
 ) {
     let (durable, image) = (place.join("durable"), place.join("image"));
     let mut replay = Replay::new(&story.log, disk(&durable));
-    for (moment, left) in cuts {
+    for (moment, surviving) in cuts {
         replay.advance(*moment).unwrap();
         let copied = Command::new("cp").arg(&durable).arg(&image).status();
         assert!(copied.unwrap().success());
         let disk = File::options().write(true).open(&image).unwrap();
         let mut hasher = DefaultHasher::new();
-        (moment, left).hash(&mut hasher);
+        (moment, surviving).hash(&mut hasher);
         let mut random = Random::new(budget().seed ^ hasher.finish());
-        match left {
-            Left::All => {
+        match surviving {
+            Surviving::All => {
                 replay.all(&disk).unwrap();
                 tally.whole += 1;
             }
-            Left::Some(_) => {
+            Surviving::Some(_) => {
                 replay.some(&disk, &mut random).unwrap();
                 tally.torn += 1;
             }
-            Left::AllButSectorOfSuperblock(sector) => {
+            Surviving::AllButSectorOfSuperblock(sector) => {
                 let find = |to, data: &[u8]| Some(superblock(to, data)? + sector * SECTOR);
                 assert!(replay.all_but_a_sector(&disk, find).unwrap());
                 tally.torn_superblocks += 1;
@@ -247,17 +247,17 @@ fn run<G: Ground>(
         }
         let plainly = random.below(2) == 0;
         let when = format!(
-            "{} on {}, cut after write {moment} of {}, {left}",
+            "{} on {}, cut after write {moment} of {}, {surviving}",
             story.filesystem,
             story.backend.on(),
             story.log.len()
         );
-        let kept = KeptOnFailure::new(&image, story, *moment, *left);
+        let kept = KeptOnFailure::new(&image, story, *moment, *surviving);
         let seen = check.check(story, plainly, &when);
         drop(kept);
         tally.plain += u64::from(seen.plain);
         assert!(
-            *left != Left::All || !seen.lvm_was_torn,
+            *surviving != Surviving::All || !seen.lvm_was_torn,
             "{when}: LVM cannot read what it wrote"
         );
         tally.lvm_was_torn += u64::from(seen.lvm_was_torn);
@@ -276,9 +276,9 @@ fn torn_superblocks(story: &Story) -> Vec<Cut> {
         [number + 1, story.log.flush_after(*number)]
     });
     let moments: BTreeSet<usize> = moments.filter(|moment| *moment > story.start).collect();
-    let torn = moments
-        .iter()
-        .flat_map(|moment| [0, 1].map(|sector| (*moment, Left::AllButSectorOfSuperblock(sector))));
+    let torn = moments.iter().flat_map(|moment| {
+        [0, 1].map(|sector| (*moment, Surviving::AllButSectorOfSuperblock(sector)))
+    });
     torn.collect()
 }
 
@@ -321,12 +321,12 @@ fn content(image: &Path) -> u64 {
 struct KeptOnFailure(PathBuf);
 
 impl KeptOnFailure {
-    fn new(image: &Path, story: &Story, moment: usize, left: Left) -> Self {
+    fn new(image: &Path, story: &Story, moment: usize, surviving: Surviving) -> Self {
         let name = format!(
             "power-cut-{:?}-{}-{moment}-{}.img",
             story.backend,
             story.filesystem,
-            left.to_string().replace(' ', "-")
+            surviving.to_string().replace(' ', "-")
         );
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let copied = Command::new("cp").arg(image).arg(&kept).status();

@@ -1,7 +1,7 @@
 //! Runs node tests in the machine, with the executable that runs them here.
 
 use crate::{NEEDS, chosen};
-use flexvol_lab::vm::{Machine, Said, Setup, quoted};
+use flexvol_lab::vm::{Machine, ScriptOutput, Setup, quoted};
 use flexvol_testing::{Case, Points, arena, budget, executable};
 use std::{
     cell::RefCell,
@@ -179,13 +179,13 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     let status = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match machine.next(left) {
-            Ok(Said::Line(line)) => {
+            Ok(ScriptOutput::Line(line)) => {
                 if budget.every_point {
                     println!("{line}");
                 }
                 lines.push(line);
             }
-            Ok(Said::End(status)) => break status,
+            Ok(ScriptOutput::End(status)) => break status,
             Err(error) => {
                 return Err(format!("{}\n{error:#}", lines.join("\n")));
             }

@@ -1,7 +1,7 @@
 //! Properties of the virtual machine itself, and faults that the host causes.
 
 use crate::{NEEDS, guest::image_of};
-use flexvol_lab::vm::{DISK_BYTES, Machine, Said, Setup};
+use flexvol_lab::vm::{DISK_BYTES, Machine, ScriptOutput, Setup};
 use flexvol_testing::{Points, arena, tests};
 use std::{
     env,
@@ -57,7 +57,10 @@ fn reset(_: &Points) {
         .start("while true; do date >>/mnt/file; sync /mnt/file; echo again; done")
         .unwrap();
     for _ in 0..3 {
-        assert_eq!(machine.next(LIMIT).unwrap(), Said::Line("again".to_owned()));
+        assert_eq!(
+            machine.next(LIMIT).unwrap(),
+            ScriptOutput::Line("again".to_owned())
+        );
     }
     machine.cut();
     let mut machine = Machine::restore(&setup).unwrap();

@@ -1,6 +1,6 @@
 //! Injected faults.
 
-use crate::{ask::Ask, store::write::Part};
+use crate::{request::ApiRequest, store::write::Part};
 use http::Method;
 
 /// A fault that a real API server can have.
@@ -36,15 +36,15 @@ impl Fault {
 
     /// Whether the fault applies to a request, for counting. Never for a lease: the leader renews it at its own pace,
     /// so counts would not be reproducible.
-    pub(crate) fn meets(self, ask: &Ask) -> bool {
-        if ask.kind.kind == "Lease" {
+    pub(crate) fn meets(self, request: &ApiRequest) -> bool {
+        if request.kind.kind == "Lease" {
             return false;
         }
         match self {
-            Fault::Conflict => ask.writes() && ask.method != Method::POST,
-            Fault::LostAnswer | Fault::Late => ask.writes(),
+            Fault::Conflict => request.writes() && request.method != Method::POST,
+            Fault::LostAnswer | Fault::Late => request.writes(),
             // For a list, a client may wait a minute.
-            Fault::Stall => !ask.writes() && ask.name.is_some(),
+            Fault::Stall => !request.writes() && request.name.is_some(),
             Fault::Unavailable | Fault::DropWatches | Fault::Forget => true,
         }
     }
@@ -72,25 +72,25 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Counts a request and returns its fault.
-    pub fn count(&mut self, ask: &Ask) -> Option<Fault> {
-        if ask.kind.kind == "Lease" {
-            return self.lease.take_if(|_| ask.writes());
+    pub fn count(&mut self, request: &ApiRequest) -> Option<Fault> {
+        if request.kind.kind == "Lease" {
+            return self.lease.take_if(|_| request.writes());
         }
-        let name = ask.name.as_deref().unwrap_or_default();
-        let verb = if ask.watch {
+        let name = request.name.as_deref().unwrap_or_default();
+        let verb = if request.watch {
             "WATCH"
         } else {
-            ask.method.as_str()
+            request.method.as_str()
         };
-        let part = if ask.part == Part::Status {
+        let part = if request.part == Part::Status {
             "/status"
         } else {
             ""
         };
         self.all
-            .push(format!("{verb} {}{part} {name}", ask.kind.kind));
+            .push(format!("{verb} {}{part} {name}", request.kind.kind));
         let plan = self.plan?;
-        if !plan.fault.meets(ask) {
+        if !plan.fault.meets(request) {
             return None;
         }
         self.met += 1;

@@ -120,11 +120,15 @@ fn volume_of(claim: &Value) -> Key {
 }
 
 fn claim_of(volume: &Value) -> Key {
-    let said = |field: &str| {
-        let said = volume["spec"]["claimRef"][field].as_str();
-        said.unwrap_or_default().to_owned()
+    let claim_field = |field: &str| {
+        let value = volume["spec"]["claimRef"][field].as_str();
+        value.unwrap_or_default().to_owned()
     };
-    Key::new("PersistentVolumeClaim", &said("namespace"), &said("name"))
+    Key::new(
+        "PersistentVolumeClaim",
+        &claim_field("namespace"),
+        &claim_field("name"),
+    )
 }
 
 fn is_deleting(object: &Value) -> bool {

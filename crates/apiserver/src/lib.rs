@@ -7,12 +7,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod ask;
 mod faults;
 mod hold;
 mod kinds;
 mod kubernetes;
 mod refused;
+mod request;
 mod server;
 mod shared;
 mod store;

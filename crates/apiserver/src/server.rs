@@ -1,9 +1,8 @@
 //! The HTTP server, on a local port, in threads of its own.
 
 use crate::{
-    Fault, Hold, Key, Kubernetes, Plan, Refused, Store,
-    ask::Ask,
-    hold, kubernetes,
+    Fault, Hold, Key, Kubernetes, Plan, Refused, Store, hold, kubernetes,
+    request::ApiRequest,
     shared::Shared,
     store::write::{Condition, merge},
     watch::{is_chosen, watch},
@@ -172,13 +171,13 @@ async fn serve(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
-    let ask = match Ask::of(&head.method, &head.uri) {
-        Ok(ask) => ask,
+    let request = match ApiRequest::of(&head.method, &head.uri) {
+        Ok(request) => request,
         Err(refused) => return Ok(refusal(&refused)),
     };
     let sort = head.headers.get("content-type").cloned();
     let merges = sort.is_some_and(|sort| sort == "application/merge-patch+json");
-    if ask.method == Method::PATCH && !merges {
+    if request.method == Method::PATCH && !merges {
         return Ok(refusal(&Refused::unknown("patches that are not merged")));
     }
     // A client that disconnects within its request has requested nothing.
@@ -187,15 +186,15 @@ async fn serve(
         .await
         .map(http_body_util::Collected::to_bytes);
     let body = body.unwrap_or_default();
-    let fault = shared.requests().count(&ask);
-    hold::wait(&shared.held, &ask.words()).await;
-    if let Some(refused) = shared.refuses().get(&ask.words()) {
+    let fault = shared.requests().count(&request);
+    hold::wait(&shared.held, &request.words()).await;
+    if let Some(refused) = shared.refuses().get(&request.words()) {
         return Ok(refusal(refused));
     }
     let done = match fault {
-        None => answer(&shared, &ask, &body),
+        None => answer(&shared, &request, &body),
         Some(Fault::Conflict) => {
-            let key = ask.key(ask.name.as_deref().unwrap_or_default());
+            let key = request.key(request.name.as_deref().unwrap_or_default());
             refusal(&Refused::changed(&key))
         }
         Some(Fault::Unavailable) => {
@@ -203,7 +202,7 @@ async fn serve(
             refusal(&Refused::new(503, "ServiceUnavailable", message))
         }
         Some(Fault::LostAnswer) => {
-            drop(answer(&shared, &ask, &body));
+            drop(answer(&shared, &request, &body));
             let message = "request did not complete within the allotted timeout";
             refusal(&Refused::new(504, "Timeout", message))
         }
@@ -211,13 +210,13 @@ async fn serve(
             // The client disconnects meanwhile, which drops this connection.
             let late = tokio::spawn(async move {
                 sleep(LATE).await;
-                answer(&shared, &ask, &body)
+                answer(&shared, &request, &body)
             });
             late.await.expect("a late answer")
         }
-        Some(Fault::Stall) => half(answer(&shared, &ask, &body)).await,
+        Some(Fault::Stall) => half(answer(&shared, &request, &body)).await,
         Some(fault @ (Fault::DropWatches | Fault::Forget)) => {
-            let done = answer(&shared, &ask, &body);
+            let done = answer(&shared, &request, &body);
             if fault == Fault::Forget {
                 shared.store().compact();
             }
@@ -228,12 +227,12 @@ async fn serve(
     Ok(done)
 }
 
-fn answer(shared: &Arc<Shared>, ask: &Ask, body: &Bytes) -> Response<Body> {
-    if ask.watch {
-        let stream = watch(Arc::clone(shared), ask.clone());
+fn answer(shared: &Arc<Shared>, request: &ApiRequest, body: &Bytes) -> Response<Body> {
+    if request.watch {
+        let stream = watch(Arc::clone(shared), request.clone());
         return response(200, BodyExt::boxed_unsync(StreamBody::new(stream)));
     }
-    match done(&mut shared.store(), ask, body) {
+    match carry_out(&mut shared.store(), request, body) {
         Ok((code, text)) => response(code, Full::from(text).boxed_unsync()),
         Err(refused) => refusal(&refused),
     }
@@ -270,51 +269,55 @@ fn response(code: u16, body: Body) -> Response<Body> {
         .expect("a code of HTTP")
 }
 
-fn done(store: &mut Store, ask: &Ask, body: &Bytes) -> Result<(u16, String), Refused> {
-    let said = || {
-        let said = serde_json::from_slice::<Value>(body);
-        said.map_err(|error| Refused::new(400, "BadRequest", error.to_string()))
+fn carry_out(
+    store: &mut Store,
+    request: &ApiRequest,
+    body: &Bytes,
+) -> Result<(u16, String), Refused> {
+    let parsed_body = || {
+        let parsed = serde_json::from_slice::<Value>(body);
+        parsed.map_err(|error| Refused::new(400, "BadRequest", error.to_string()))
     };
-    let Some(name) = &ask.name else {
-        return match ask.method {
-            Method::GET => list(store, ask).map(|text| (200, text)),
+    let Some(name) = &request.name else {
+        return match request.method {
+            Method::GET => list(store, request).map(|text| (200, text)),
             Method::POST => {
-                let object = said()?;
+                let object = parsed_body()?;
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                let key = ask.key(name);
+                let key = request.key(name);
                 Ok((201, store.create(&key, object)?.to_string()))
             }
             _ => Err(Refused::unknown("writes of whole collections")),
         };
     };
-    let key = ask.key(name);
-    let object = match ask.method {
+    let key = request.key(name);
+    let object = match request.method {
         Method::GET => {
             let text = store.text(&key).ok_or_else(|| Refused::missing(&key))?;
             return Ok((200, text.to_string()));
         }
         Method::PATCH => {
-            let patch = said()?;
-            store.update(&key, ask.part, |before| {
+            let patch = parsed_body()?;
+            store.update(&key, request.part, |before| {
                 let mut after = before.clone();
                 merge(&mut after, &patch);
                 Ok(after)
             })?
         }
         Method::PUT => {
-            let object = said()?;
+            let object = parsed_body()?;
             if object["metadata"]["resourceVersion"].is_null() {
                 let why =
                     "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
-                return Err(Refused::invalid(ask.kind, name, why));
+                return Err(Refused::invalid(request.kind, name, why));
             }
-            store.update(&key, ask.part, |_| Ok(object))?
+            store.update(&key, request.part, |_| Ok(object))?
         }
         Method::DELETE => {
             let options = if body.is_empty() {
                 Value::Null
             } else {
-                said()?
+                parsed_body()?
             };
             let wanted = |field: &str| {
                 let wanted = options["preconditions"][field].as_str();
@@ -326,16 +329,16 @@ fn done(store: &mut Store, ask: &Ask, body: &Bytes) -> Result<(u16, String), Ref
             };
             store.delete(&key, &condition)?
         }
-        _ => return Err(Refused::unknown(&format!("method {}", ask.method))),
+        _ => return Err(Refused::unknown(&format!("method {}", request.method))),
     };
     Ok((200, object.to_string()))
 }
 
 /// Returns a page of a list. `continue` contains the version of the first page, and the last key.
-fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
+fn list(store: &Store, request: &ApiRequest) -> Result<String, Refused> {
     let mut version = store.version();
     let mut after = None;
-    if let Some(token) = &ask.from {
+    if let Some(token) = &request.from {
         let parts: Vec<_> = token.splitn(3, '/').collect();
         let [first, namespace, name] = parts[..] else {
             return Err(Refused::new(400, "BadRequest", "continue key is not valid"));
@@ -343,19 +346,19 @@ fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
         version = first.parse().unwrap_or_default();
         // Fails if that version is no longer in the history.
         let _ = store.since(version)?.next();
-        after = Some(Key::new(ask.kind.kind, namespace, name));
+        after = Some(Key::new(request.kind.kind, namespace, name));
     }
-    let limit = ask.limit.unwrap_or(usize::MAX);
+    let limit = request.limit.unwrap_or(usize::MAX);
     let mut chosen = store
-        .texts(ask.kind, ask.namespace.as_deref(), after.as_ref())
-        .filter(|(_, text)| is_chosen(ask, text));
+        .texts(request.kind, request.namespace.as_deref(), after.as_ref())
+        .filter(|(_, text)| is_chosen(request, text));
     let page: Vec<_> = chosen.by_ref().take(limit).collect();
     let mut meta = json!({"resourceVersion": version.to_string()});
     if let (Some((last, _)), Some(_)) = (page.last(), chosen.next()) {
         meta["continue"] = format!("{version}/{}/{}", last.namespace, last.name).into();
     }
     // Items of built-in kinds do not repeat apiVersion and kind.
-    let (api, kind) = (ask.kind.api_version(), ask.kind.kind);
+    let (api, kind) = (request.kind.api_version(), request.kind.kind);
     let head = format!("{{\"apiVersion\":{api:?},\"kind\":{kind:?},");
     let mut text =
         format!("{{\"apiVersion\":{api:?},\"kind\":\"{kind}List\",\"metadata\":{meta},\"items\":[");
@@ -364,7 +367,7 @@ fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
             text.push(',');
         }
         match item.strip_prefix(&head) {
-            Some(rest) if !ask.kind.custom => {
+            Some(rest) if !request.kind.custom => {
                 text.push('{');
                 text.push_str(rest);
             }

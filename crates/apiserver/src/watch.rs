@@ -1,6 +1,6 @@
 //! Watches: streams of changes.
 
-use crate::{Refused, ask::Ask, shared::Shared, store::parse};
+use crate::{Refused, request::ApiRequest, shared::Shared, store::parse};
 use bytes::Bytes;
 use futures_util::{Stream, stream::unfold};
 use hyper::body::Frame;
@@ -16,7 +16,7 @@ const BOOKMARKS: Duration = Duration::from_secs(1);
 
 struct Watch {
     shared: Arc<Shared>,
-    ask: Ask,
+    request: ApiRequest,
     since: u64,
     versions: Receiver<u64>,
     cuts: Receiver<u64>,
@@ -27,7 +27,7 @@ struct Watch {
 /// Returns the body of the answer to a watch request.
 pub(crate) fn watch(
     shared: Arc<Shared>,
-    ask: Ask,
+    request: ApiRequest,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
     let (versions, now) = {
         let store = shared.store();
@@ -35,15 +35,15 @@ pub(crate) fn watch(
     };
     let mut cuts = shared.cuts();
     cuts.mark_unchanged();
-    let seconds = ask.seconds.unwrap_or(300);
+    let seconds = request.seconds.unwrap_or(300);
     let start = Watch {
-        since: ask.version.unwrap_or(now),
+        since: request.version.unwrap_or(now),
         versions,
         cuts,
         ends: Instant::now() + Duration::from_secs(seconds),
         ended: false,
         shared,
-        ask,
+        request,
     };
     unfold(start, |mut watch| async {
         let text = watch.next().await?;
@@ -69,8 +69,8 @@ impl Watch {
                 changed = self.versions.changed() => changed.ok()?,
                 _ = self.cuts.changed() => return None,
                 () = sleep_until(self.ends) => return None,
-                () = sleep_until(Instant::now() + BOOKMARKS), if self.ask.bookmarks => {
-                    let kind = self.ask.kind;
+                () = sleep_until(Instant::now() + BOOKMARKS), if self.request.bookmarks => {
+                    let kind = self.request.kind;
                     let object = json!({
                         "kind": kind.kind,
                         "apiVersion": kind.api_version(),
@@ -88,9 +88,9 @@ impl Watch {
         let mut text = String::new();
         for change in store.since(self.since)? {
             let key = &change.key;
-            let of_this = key.kind() == self.ask.kind
-                && (self.ask.namespace.as_ref()).is_none_or(|name| *name == key.namespace);
-            if of_this && is_chosen(&self.ask, &change.text) {
+            let of_this = key.kind() == self.request.kind
+                && (self.request.namespace.as_ref()).is_none_or(|name| *name == key.namespace);
+            if of_this && is_chosen(&self.request, &change.text) {
                 text += &line(change.what, &change.text);
             }
         }
@@ -104,8 +104,8 @@ fn line(what: &str, object: &str) -> String {
 }
 
 /// Whether the object has the requested label. Labels do not change here.
-pub(crate) fn is_chosen(ask: &Ask, text: &str) -> bool {
-    let Some((key, value)) = &ask.label else {
+pub(crate) fn is_chosen(request: &ApiRequest, text: &str) -> bool {
+    let Some((key, value)) = &request.label else {
         return true;
     };
     let object: Value = parse(text);

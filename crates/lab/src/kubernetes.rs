@@ -23,6 +23,6 @@ pub use build::Programs;
 pub use cluster::Cluster;
 pub use components::{Component, Pods};
 pub use image::BUSYBOX;
-pub use node::{Node, Until, become_init, wait_until};
+pub use node::{Node, NodeLifetime, become_init, wait_until};
 pub use paths::{DISK, PLUGINS, labs};
 pub use version::{VERSIONS, Version};

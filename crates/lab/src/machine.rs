@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use flexvol_lab::vm::{Machine, Said, Setup, directory, quoted};
+use flexvol_lab::vm::{Machine, ScriptOutput, Setup, directory, quoted};
 use std::{
     env, fs,
     io::{self, Write},
@@ -14,7 +14,7 @@ use std::{
 
 /// A machine's disks and files.
 #[derive(Debug, Args)]
-pub struct What {
+pub struct MachineArgs {
     /// A file that is the next of the four disks; it is made if missing, and kept
     #[arg(long, value_name = "FILE")]
     disk: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub enum Vm {
     /// Run a script of bash or a command in a new machine; its exit status comes back
     Run {
         #[command(flatten)]
-        what: What,
+        arguments: MachineArgs,
         /// How long it may take
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         limit: u64,
@@ -46,7 +46,7 @@ pub enum Vm {
         command: Vec<String>,
     },
     /// Have a look around in a new machine; it ends with the shell
-    Shell(What),
+    Shell(MachineArgs),
     /// Run the tests that need the machine, with a filter and flags of Rust's tests
     Test {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -73,27 +73,27 @@ impl Vm {
                 Ok(ExitCode::SUCCESS)
             }
             Vm::Run {
-                what,
+                arguments,
                 limit,
                 command,
             } => {
                 let script = script(&command)?;
-                let mut machine = what.machine(false)?;
+                let mut machine = arguments.machine(false)?;
                 let deadline = Instant::now() + Duration::from_secs(limit);
                 let mut out = io::stdout().lock();
                 machine.start(&script)?;
                 let status = loop {
                     let left = deadline.saturating_duration_since(Instant::now());
                     match machine.next(left)? {
-                        Said::Line(line) => writeln!(out, "{line}").context("print")?,
-                        Said::End(status) => break status,
+                        ScriptOutput::Line(line) => writeln!(out, "{line}").context("print")?,
+                        ScriptOutput::End(status) => break status,
                     }
                 };
                 machine.shut_down()?;
                 Ok(u8::try_from(status).unwrap_or(1).into())
             }
-            Vm::Shell(what) => {
-                let mut machine = what.machine(true)?;
+            Vm::Shell(arguments) => {
+                let mut machine = arguments.machine(true)?;
                 let size = "stty rows 40 columns 120 </dev/ttyS0";
                 let shell = "setsid --ctty --wait bash -i </dev/ttyS0 >/dev/ttyS0 2>&1";
                 println!("the machine's shell; `exit` ends the machine");
@@ -123,7 +123,7 @@ impl Vm {
     }
 }
 
-impl What {
+impl MachineArgs {
     fn machine(&self, terminal: bool) -> Result<Machine> {
         let mut setup = Setup::new(&env::temp_dir());
         ensure!(

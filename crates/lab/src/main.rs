@@ -13,7 +13,7 @@ mod requirements;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use flexvol_lab::kubernetes::{
-    Cluster, Component, Pods, Programs, Until, VERSIONS, Version, become_init, labs,
+    Cluster, Component, NodeLifetime, Pods, Programs, VERSIONS, Version, become_init, labs,
 };
 use std::{
     env,
@@ -50,28 +50,28 @@ enum Kubernetes {
     /// Build a release's programs, or every one's with --every
     Build {
         #[command(flatten)]
-        which: Which,
+        release: ReleaseArgs,
         /// Every release that is tested
         #[arg(long)]
         every: bool,
     },
     /// Start a node and wait until it is ready
-    Up(Which),
+    Up(ReleaseArgs),
     /// Say what runs
-    Status(Which),
+    Status(ReleaseArgs),
     /// Run a program in the node, such as kubectl get pods
     Run {
         #[command(flatten)]
-        which: Which,
+        release: ReleaseArgs,
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
     /// End the node and remove what it had
-    Down(Which),
+    Down(ReleaseArgs),
     /// Run Kubernetes' own volume plugin on the drivers built here, with flags of Go's tests
     Contract {
         #[command(flatten)]
-        which: Which,
+        release: ReleaseArgs,
         /// Such as -test.run PATTERN
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
@@ -82,7 +82,7 @@ enum Kubernetes {
     /// That is Kubernetes' own plugin code on the installed drivers, and the scenarios on a node.
     Test {
         #[command(flatten)]
-        which: Which,
+        release: ReleaseArgs,
         /// Every release that is tested
         #[arg(long)]
         every: bool,
@@ -99,13 +99,13 @@ enum Kubernetes {
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct ReleaseArgs {
     /// The release of Kubernetes
     #[arg(long, default_value_t = Version::newest())]
     version: Version,
 }
 
-impl Which {
+impl ReleaseArgs {
     fn versions(&self, every: bool) -> Vec<Version> {
         if every {
             VERSIONS.to_vec()
@@ -158,8 +158,8 @@ impl Kubernetes {
                 }
                 Ok(())
             }
-            Kubernetes::Build { which, every } => {
-                for version in which.versions(every) {
+            Kubernetes::Build { release, every } => {
+                for version in release.versions(every) {
                     let started = Instant::now();
                     let programs = Programs::of(version)?;
                     println!(
@@ -170,26 +170,26 @@ impl Kubernetes {
                 }
                 Ok(())
             }
-            Kubernetes::Up(which) => {
-                let programs = Programs::of(which.version)?;
+            Kubernetes::Up(release) => {
+                let programs = Programs::of(release.version)?;
                 let started = Instant::now();
                 let cluster = Cluster::up(
-                    &which.directory(),
+                    &release.directory(),
                     programs,
                     &executable()?,
-                    Until::TakenDown,
+                    NodeLifetime::TakenDown,
                     Pods::Clients,
                 )?;
                 println!(
                     "Kubernetes {} is ready after {:.1} s; try: scripts/lab kubernetes run --version {} kubectl get nodes",
                     cluster.server_version()?,
                     started.elapsed().as_secs_f64(),
-                    which.version
+                    release.version
                 );
                 Ok(())
             }
-            Kubernetes::Status(which) => {
-                let cluster = which.running()?;
+            Kubernetes::Status(release) => {
+                let cluster = release.running()?;
                 for component in Component::ALL {
                     match cluster.node().running(component.name()) {
                         Some(pid) => println!("{:<24} process {pid}", component.name()),
@@ -203,8 +203,8 @@ impl Kubernetes {
                 );
                 Ok(())
             }
-            Kubernetes::Run { which, command } => {
-                let cluster = which.running()?;
+            Kubernetes::Run { release, command } => {
+                let cluster = release.running()?;
                 let [program, arguments @ ..] = &command[..] else {
                     bail!("name a program");
                 };
@@ -212,19 +212,21 @@ impl Kubernetes {
                 let error = command.args(arguments).stdin(Stdio::inherit()).exec();
                 Err(error).context("enter the node")
             }
-            Kubernetes::Down(which) => Cluster::down(&which.directory()),
-            Kubernetes::Contract { which, flags } => {
-                let error = release_matrix::contract(which.version)?.args(flags).exec();
+            Kubernetes::Down(release) => Cluster::down(&release.directory()),
+            Kubernetes::Contract { release, flags } => {
+                let error = release_matrix::contract(release.version)?
+                    .args(flags)
+                    .exec();
                 Err(error).context("run the tests")
             }
             Kubernetes::Requirements(verb) => verb.run(),
             Kubernetes::Test {
-                which,
+                release,
                 every,
                 jobs,
                 write,
                 arguments,
-            } => release_matrix::run(&which.versions(every), jobs, write, &arguments),
+            } => release_matrix::run(&release.versions(every), jobs, write, &arguments),
         }
     }
 }

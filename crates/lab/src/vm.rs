@@ -15,7 +15,7 @@ mod packages;
 mod setup;
 mod snapshot;
 
-pub use channel::Said;
+pub use channel::ScriptOutput;
 pub use emulator::{DISK_BYTES, DISKS};
 pub use machine::{Machine, Outcome, quoted};
 pub use setup::Setup;

@@ -7,7 +7,7 @@ use crate::{
     config::{self, Config},
     discover, guard,
     journal::{self, Journal, record::Header},
-    report::{self, Format, tell},
+    report::{self, Format, print},
     run::Run,
     runner,
     system::block_devices,
@@ -34,14 +34,14 @@ enum Sanity {
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
-        which: Which,
+        filter: CheckFilter,
         #[command(flatten)]
-        telling: Telling,
+        report_args: ReportArgs,
     },
     /// List the checks, with their level and what they need
     List {
         #[command(flatten)]
-        which: Which,
+        filter: CheckFilter,
     },
     /// Say what a check looks at, why, who broke it and how a driver is mended
     Explain {
@@ -51,7 +51,7 @@ enum Sanity {
 }
 
 #[derive(Args, Debug)]
-struct Which {
+struct CheckFilter {
     /// Only checks whose name contains one of these
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     filter: Vec<String>,
@@ -70,7 +70,7 @@ enum Least {
     All,
 }
 
-impl Which {
+impl CheckFilter {
     fn checks(&self) -> Result<Vec<&'static Check>> {
         let level = match self.level {
             Least::Must => Level::Must,
@@ -127,7 +127,7 @@ struct Settings {
 
 /// How checks are run, and what is told of them.
 #[derive(Args, Debug)]
-struct Telling {
+struct ReportArgs {
     #[arg(long, value_enum, default_value_t = Format::Pretty)]
     format: Format,
     /// Also write a report in plain language, to be pasted into an issue
@@ -138,7 +138,7 @@ struct Telling {
     jobs: Option<usize>,
 }
 
-impl Telling {
+impl ReportArgs {
     /// An existing volume can be used by only one check at a time.
     fn jobs(&self, source: &Source) -> usize {
         match source {
@@ -152,30 +152,30 @@ pub fn run() -> Result<ExitCode> {
     match Sanity::parse() {
         Sanity::Run {
             settings,
-            which,
-            telling,
+            filter,
+            report_args,
         } => {
-            let checks = which.checks()?;
+            let checks = filter.checks()?;
             prepared(&settings, |run| {
-                let progress = telling.format == Format::Pretty;
-                let jobs = telling.jobs(&run.source);
+                let progress = report_args.format == Format::Pretty;
+                let jobs = report_args.jobs(&run.source);
                 let results = runner::run(run, &checks, jobs, settings.keep, progress);
                 let report = report::Report::new(run, results);
-                tell(&report.text(telling.format))?;
-                if let Some(path) = &telling.report {
+                print(&report.text(report_args.format))?;
+                if let Some(path) = &report_args.report {
                     fs::write(path, report.markdown())
                         .with_context(|| format!("write {}", path.display()))?;
                 }
                 Ok(ExitCode::from(report.exit()))
             })
         }
-        Sanity::List { which } => {
+        Sanity::List { filter } => {
             let mut lines = String::new();
-            for check in which.checks()? {
+            for check in filter.checks()? {
                 let needs = check.needs_in_words();
                 lines += &format!("{:32} {:6} needs {needs}\n", check.name, check.level);
             }
-            tell(&lines)?;
+            print(&lines)?;
             Ok(ExitCode::SUCCESS)
         }
         Sanity::Explain { check } => {
@@ -194,7 +194,7 @@ pub fn run() -> Result<ExitCode> {
                 "no check is named {check:?}; see flexvol-sanity list"
             );
             for check in found {
-                tell(&report::explained(check))?;
+                print(&report::explained(check))?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -7,8 +7,8 @@ use crate::{
     callout::{
         CALLOUTS,
         argument::Options,
-        call::{Manner, Outcome},
-        reply::Told,
+        call::{CallOptions, Outcome},
+        reply::DeclaredCapabilities,
     },
     journal::record::Record,
     run::{Run, first_init},
@@ -22,30 +22,30 @@ use std::{collections::BTreeSet, path::Path};
 /// Finds out which callouts the driver does not support, and how volumes can be made.
 pub fn discover(run: &mut Run) -> Result<()> {
     run.first = Some(first_init::init(run)?);
-    let init = run.call(&["init".to_owned()], &Manner::default())?;
+    let init = run.call(&["init".to_owned()], &CallOptions::default())?;
     if let Outcome::Success(reply) = init.outcome()
-        && let Told::Some(_, capabilities) = reply.capabilities
+        && let DeclaredCapabilities::Some(_, capabilities) = reply.capabilities
     {
         run.capabilities = capabilities;
     }
-    run.unknown = doubtful(run)?;
+    run.inconclusive = inconclusive_callouts(run)?;
     let guess = run.source == Source::None;
     if guess {
         run.source = Source::Callouts;
     }
-    run.gone = like_existing(run);
+    run.missing_options = like_existing(run);
     record_known(run)?;
     let bench = Bench::new(run, "discover")?;
-    let found = asked(&bench);
+    let found = probe_volume(&bench);
     let closed = bench.close(false);
     match found {
         Ok((volume, unsupported)) => {
             closed.cleared?;
             run.option_keys.extend(volume.options.keys().cloned());
             if run.source.is_fresh() && run.source != Source::Images {
-                run.gone = removed(&volume.options, &run.tag);
+                run.missing_options = removed(&volume.options, &run.tag);
             }
-            run.unknown.clear();
+            run.inconclusive.clear();
             run.unsupported = unsupported;
         }
         // The driver has no `provision`, which is no fault.
@@ -61,24 +61,24 @@ fn record_known(run: &Run) -> Result<()> {
     run.record(&Record::Known {
         source: run.source.clone(),
         attach: run.capabilities.attach,
-        unsupported: &run.unsupported | &run.unknown,
+        unsupported: &run.unsupported | &run.inconclusive,
     })
 }
 
 /// Returns the callouts that answer Not supported for a volume that does not exist.
-fn doubtful(run: &Run) -> Result<BTreeSet<String>> {
+fn inconclusive_callouts(run: &Run) -> Result<BTreeSet<String>> {
     let place = run.scratch.join("nobody");
-    let mut doubtful = BTreeSet::new();
+    let mut inconclusive = BTreeSet::new();
     for callout in CALLOUTS.iter().skip(1).filter(|name| run.is_called(name)) {
         let directory = place.join(callout);
         system::make_directory(&directory).context("make a directory")?;
-        let argv = run.nobody(callout, &directory);
-        if run.call(&argv, &Manner::default())?.not_supported() {
-            doubtful.insert((*callout).to_owned());
+        let argv = run.missing_volume_arguments(callout, &directory);
+        if run.call(&argv, &CallOptions::default())?.not_supported() {
+            inconclusive.insert((*callout).to_owned());
         }
     }
     cleanup::clear(&place)?;
-    Ok(doubtful)
+    Ok(inconclusive)
 }
 
 /// Returns options like those of the configuration, for a volume that does not exist.
@@ -114,18 +114,18 @@ fn removed(options: &Options, tag: &str) -> Options {
 }
 
 /// Repeats the inconclusive callouts for a volume that exists, in the order of its life.
-fn asked(bench: &Bench) -> Result<(Volume, BTreeSet<String>), Stop> {
+fn probe_volume(bench: &Bench) -> Result<(Volume, BTreeSet<String>), Stop> {
     let run = bench.run;
     let volume = bench.volume()?;
     let mut unsupported = BTreeSet::new();
     // The checks judge failures; here they do not matter.
-    let device = bench.attached(&volume, "rw").unwrap_or_default();
+    let device = bench.attach_and_wait(&volume, "rw").unwrap_or_default();
     let directory = bench.dir.join("place");
     system::make_directory(&directory).context("make a directory")?;
-    let mut doubtful: Vec<_> = run.unknown.iter().collect();
+    let mut inconclusive: Vec<_> = run.inconclusive.iter().collect();
     let place = |name: &str| CALLOUTS.iter().position(|known| *known == name);
-    doubtful.sort_by_key(|name| (name.as_str() == "detach", place(name)));
-    for callout in doubtful {
+    inconclusive.sort_by_key(|name| (name.as_str() == "detach", place(name)));
+    for callout in inconclusive {
         let argv = run.arguments(callout, &volume, &directory, &device);
         if bench.call(&argv)?.not_supported() {
             unsupported.insert(callout.clone());

@@ -43,11 +43,13 @@ const GOING: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the guard has already ended.
 pub fn worker() -> Result<Option<PathBuf>> {
-    let Some(told) = env::var_os(WORKER) else {
+    let Some(value) = env::var_os(WORKER) else {
         return Ok(None);
     };
-    let told = told.to_string_lossy().into_owned();
-    let (guard, journal) = told.split_once(' ').context("who watches over this run?")?;
+    let value = value.to_string_lossy().into_owned();
+    let (guard, journal) = value
+        .split_once(' ')
+        .context("who watches over this run?")?;
     set_pdeathsig(Signal::SIGKILL).context("end with the guard")?;
     ensure!(getppid().to_string() == guard, "the guard has gone");
     // The guard blocked the signals, and every driver would inherit that.
@@ -90,7 +92,7 @@ pub fn watch(header: &Header, secrets: &Options, journals: &Path, keep: bool) ->
 fn place(header: &Header) -> Result<()> {
     system::make_directory(&header.scratch).context("make the tester's directory")?;
     if system::is_root() && !header.shared {
-        mount_namespace::leave_others()?;
+        mount_namespace::unshare_mounts()?;
         mount_namespace::mount_memory(&header.scratch, MsFlags::empty())?;
     }
     Ok(())
@@ -169,7 +171,7 @@ fn undo(path: &Path, lock: Flock<File>, secrets: &Options) -> Result<()> {
     let scratch = read.header.scratch.clone();
     let is_mounted = !read.header.shared && !mounts::at(&scratch)?.is_empty();
     let tag = read.header.tag.clone();
-    let undone = teardown::undo_all(&Run::again(&read, secrets.clone()), &read.made);
+    let undone = teardown::undo_all(&Run::from_journal(&read, secrets.clone()), &read.made);
     let run = undone.and(cleanup::clear_loops_of(&tag));
     if scratch.exists() {
         cleanup::clear(&scratch)?;

@@ -17,7 +17,7 @@ pub enum Stop {
     /// The driver reports that it does not support this.
     NotApplicable(String),
     /// A requirement of the check was not met.
-    Left(String),
+    Skipped(String),
     /// The tester failed.
     Error(anyhow::Error),
 }
@@ -27,7 +27,7 @@ impl Stop {
     pub fn error(self, masks: &[String]) -> anyhow::Error {
         match self {
             Stop::Error(error) => error,
-            Stop::NotApplicable(why) | Stop::Left(why) => anyhow!(why),
+            Stop::NotApplicable(why) | Stop::Skipped(why) => anyhow!(why),
             Stop::Fault(fault) => {
                 let found = format!("{}, and {}", fault.expected, fault.found);
                 let answer = fault.call.map(|call| call.answer(masks));

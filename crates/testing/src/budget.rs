@@ -35,7 +35,7 @@ impl Progress {
     const EACH: Duration = Duration::from_secs(60);
 
     /// Reports that `done` of `all` points are done. Prints nothing in a run with time boxes.
-    pub fn tell(&mut self, name: &str, done: u64, all: usize) {
+    pub fn print(&mut self, name: &str, done: u64, all: usize) {
         if budget().every_point && self.0.elapsed() >= Self::EACH {
             println!("{name}: {done} of {all} so far, seed {}", budget().name);
             self.0 = Instant::now();

@@ -96,9 +96,9 @@ impl<S> fmt::Debug for Disturbed<'_, S> {
 }
 
 /// Prints the current round if a test's own closure panics, which does not know the round.
-struct ToldIfPanicking<'a>(&'a str);
+struct PrintOnPanic<'a>(&'a str);
 
-impl Drop for ToldIfPanicking<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("in the round {}", self.0);
@@ -174,9 +174,9 @@ impl<S> Disturbed<'_, S> {
             if !budget().allows(started) {
                 break;
             }
-            progress.tell(self.name, tried, all.len());
+            progress.print(self.name, tried, all.len());
             let when = format!("{}, {harm} at {point}", self.name);
-            let _told = ToldIfPanicking(&when);
+            let _round = PrintOnPanic(&when);
             let state = (self.prepare)();
             let arguments = (self.arguments)(&state);
             let traced = Traced::harmed(self.sandbox, self.driver, point, *harm, &arguments);

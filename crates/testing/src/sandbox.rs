@@ -205,16 +205,16 @@ impl Sandbox {
         self.root().join(name)
     }
 
-    /// Installs a driver named `vendor/driver` for this sandbox's pool. `more_of_the_pool` is appended to the
+    /// Installs a driver named `vendor/driver` for this sandbox's pool. `pool_settings` is appended to the
     /// configuration of the pool.
     ///
     /// # Panics
     /// When the installation fails.
     #[must_use]
-    pub fn install(&self, name: &str, attach: bool, more_of_the_pool: &str) -> Driver {
+    pub fn install(&self, name: &str, attach: bool, pool_settings: &str) -> Driver {
         let pool = self.pool();
         let text = format!(
-            "backend = \"loop\"\nattach = {attach}\n[pools.default]\npath = {pool:?}\n{more_of_the_pool}\n"
+            "backend = \"loop\"\nattach = {attach}\n[pools.default]\npath = {pool:?}\n{pool_settings}\n"
         );
         self.install_with(name, &text)
     }

@@ -22,7 +22,7 @@ pub fn tell(
     mut curl: impl FnMut(&[String]) -> String,
 ) -> Vec<Value> {
     let mut kept: BTreeMap<String, Value> = BTreeMap::new();
-    let mut same = Same::default();
+    let mut numbering = Numbering::default();
     let mut lines = Vec::new();
     for line in story.lines() {
         let step: Value = serde_json::from_str(line).expect("a line of JSON");
@@ -61,7 +61,7 @@ pub fn tell(
             .into_iter()
             .map_while(Result::ok)
             .filter(|answer: &Value| answer.is_object() && answer["type"] != "BOOKMARK")
-            .map(|answer| same.essence(&answer))
+            .map(|answer| numbering.normalized(&answer))
             .collect();
         lines.push(json!({"what": step["what"], "code": code, "answer": all}));
     }
@@ -87,10 +87,10 @@ fn filled(text: &str, kept: &BTreeMap<String, Value>) -> String {
 
 /// Numbers values that differ in every run, in the order of their appearance.
 #[derive(Default)]
-struct Same(BTreeMap<(&'static str, String), usize>);
+struct Numbering(BTreeMap<(&'static str, String), usize>);
 
-impl Same {
-    fn name(&mut self, what: &'static str, value: &Value) -> Value {
+impl Numbering {
+    fn number(&mut self, what: &'static str, value: &Value) -> Value {
         let Some(text) = value.as_str() else {
             return Value::Null;
         };
@@ -100,8 +100,8 @@ impl Same {
     }
 
     /// Reduces an answer to what shows the API server's behaviour.
-    fn essence(&mut self, answer: &Value) -> Value {
-        let mut essence = Map::new();
+    fn normalized(&mut self, answer: &Value) -> Value {
+        let mut normalized = Map::new();
         for key in [
             "apiVersion",
             "kind",
@@ -112,29 +112,29 @@ impl Same {
             "status",
             "details",
         ] {
-            essence.insert(key.to_owned(), answer[key].clone());
+            normalized.insert(key.to_owned(), answer[key].clone());
         }
         match answer["kind"].as_str() {
             // The message differs between releases, and a success has none.
             Some("Status") => {
-                essence.insert("details".to_owned(), Value::Null);
+                normalized.insert("details".to_owned(), Value::Null);
             }
             Some(list) if list.ends_with("List") => {
                 let items = answer["items"].as_array().into_iter().flatten();
-                let items: Vec<_> = items.map(|item| self.essence(item)).collect();
-                essence.insert("items".to_owned(), items.into());
+                let items: Vec<_> = items.map(|item| self.normalized(item)).collect();
+                normalized.insert("items".to_owned(), items.into());
                 let more = answer["metadata"]["continue"].as_str();
-                essence.insert(
+                normalized.insert(
                     "more".to_owned(),
                     more.is_some_and(|m| !m.is_empty()).into(),
                 );
             }
             _ if answer["object"].is_object() => {
-                essence.insert("object".to_owned(), self.essence(&answer["object"]));
+                normalized.insert("object".to_owned(), self.normalized(&answer["object"]));
             }
             _ => {
                 let meta = &answer["metadata"];
-                essence.insert(
+                normalized.insert(
                     "metadata".to_owned(),
                     json!({
                         "name": meta["name"],
@@ -144,20 +144,20 @@ impl Same {
                         "generation": meta["generation"],
                         "grace": meta["deletionGracePeriodSeconds"],
                         "deleting": meta["deletionTimestamp"].is_string(),
-                        "uid": self.name("uid", &meta["uid"]),
-                        "version": self.name("version", &meta["resourceVersion"]),
+                        "uid": self.number("uid", &meta["uid"]),
+                        "version": self.number("version", &meta["resourceVersion"]),
                     }),
                 );
                 // A timestamp.
-                if let Some(Value::Object(status)) = essence.get_mut("status") {
+                if let Some(Value::Object(status)) = normalized.get_mut("status") {
                     status.remove("lastPhaseTransitionTime");
                 }
                 for key in ["count", "parameters", "reclaimPolicy", "volumeBindingMode"] {
-                    essence.insert(key.to_owned(), answer[key].clone());
+                    normalized.insert(key.to_owned(), answer[key].clone());
                 }
             }
         }
-        essence.retain(|_, value| !value.is_null());
-        Value::Object(essence)
+        normalized.retain(|_, value| !value.is_null());
+        Value::Object(normalized)
     }
 }

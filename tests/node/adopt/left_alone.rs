@@ -2,7 +2,7 @@
 
 use super::{ALL, done, image, install};
 use crate::{
-    by_hand::{complaint, persistent_volume, said, said_json},
+    by_hand::{error_of, json_of, persistent_volume, stdout_of},
     format_guard::digests,
     sandbox,
 };
@@ -69,7 +69,7 @@ fn refused_content(points: &Points) {
             continue;
         }
         let sum = digests(&[&path]);
-        let why = complaint(&driver, &arguments);
+        let why = error_of(&driver, &arguments);
         assert!(
             why.contains("left as it is") || why.contains("is missing"),
             "{}: {why}",
@@ -92,7 +92,7 @@ fn refused_content(points: &Points) {
 fn left_alone(driver: &Driver, path: &Path, name: &str, parts: &[&str]) -> String {
     let before = changed_at(path);
     let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
-    let why = complaint(driver, &arguments);
+    let why = error_of(driver, &arguments);
     for part in parts.iter().chain(&["left as it is"]) {
         assert!(why.contains(part), "{name}: {why}");
     }
@@ -114,7 +114,7 @@ fn adopted_as_told(driver: &Driver, path: &Path, name: &str, why: &str) {
         "-o",
         "json",
     ];
-    let volume = persistent_volume(&said_json(driver, &arguments));
+    let volume = persistent_volume(&json_of(driver, &arguments));
     let _ = driver
         .call(&["delete".to_owned(), volume.json("rw")])
         .success();
@@ -233,7 +233,7 @@ fn refused_files(points: &Points) {
             "other",
             "--format",
         ];
-        let text = complaint(&driver, &arguments);
+        let text = error_of(&driver, &arguments);
         assert!(text.contains(why), "{}: {text}", path.display());
         points.add(1);
     };
@@ -272,16 +272,16 @@ fn refused_files(points: &Points) {
             thread::sleep(Duration::from_millis(500));
             drop(looked_at);
         });
-        said(
+        stdout_of(
             &driver,
             &["adopt", path.to_str().unwrap(), "--name", "data"],
         );
     });
     refused(&copy, "same UUID");
     let taken = ["adopt", copy.to_str().unwrap(), "--name", "data"];
-    let why = complaint(&driver, &taken);
+    let why = error_of(&driver, &taken);
     assert!(why.contains("of this name already"), "{why}");
-    let shown = said_json(&driver, &["show", "data", "-o", "json"]);
+    let shown = json_of(&driver, &["show", "data", "-o", "json"]);
     let volume = sandbox
         .pool()
         .join("volumes")
@@ -291,13 +291,13 @@ fn refused_files(points: &Points) {
     let nothing = sandbox.disk().join("data.img");
     fs::create_dir(&nothing).unwrap();
     let taken = ["adopt", nothing.to_str().unwrap(), "--name", "data"];
-    let why = complaint(&driver, &taken);
+    let why = error_of(&driver, &taken);
     assert!(
         why.contains("of this name already") && why.contains("is not a plain file"),
         "{why}"
     );
     assert_eq!(
-        said_json(&driver, &["list", "-o", "json"])["volumes"]
+        json_of(&driver, &["list", "-o", "json"])["volumes"]
             .as_array()
             .unwrap()
             .len(),

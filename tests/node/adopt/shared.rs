@@ -2,7 +2,7 @@
 
 use super::done;
 use crate::{
-    by_hand::{persistent_volume, said_json},
+    by_hand::{json_of, persistent_volume},
     copied::{copy, settle},
     full::expect_exhausted,
     node::{MIB, UID},
@@ -118,13 +118,13 @@ fn parted_twice(points: &Points) {
             pod.unmount().success();
             volume
         } else {
-            let volume = persistent_volume(&said_json(&driver, &adopt));
+            let volume = persistent_volume(&json_of(&driver, &adopt));
             expect_same(&volume.image(&sandbox), &content);
             volume
         };
         assert_eq!(capacity(&driver).1, 0);
         // Adopting again returns the same volume.
-        let again = persistent_volume(&said_json(&driver, &adopt));
+        let again = persistent_volume(&json_of(&driver, &adopt));
         assert_eq!(again.handle(), volume.handle());
         points.add(1);
     }
@@ -170,7 +170,7 @@ fn given_back(_: &Points) {
         0
     );
     assert_eq!(capacity(&driver).1, 0);
-    let volume = persistent_volume(&said_json(&driver, &adopt));
+    let volume = persistent_volume(&json_of(&driver, &adopt));
     expect_same(&volume.image(&sandbox), &content);
     assert_eq!(capacity(&driver).1, 0);
 }
@@ -204,7 +204,7 @@ fn kept(_: &Points) {
     let lock = Path::new("/run/flexvol/lock").join(images[0].file_name().unwrap());
     assert!(lock.exists(), "{}", lock.display());
     assert!(capacity(&driver).1 > 0);
-    let volume = persistent_volume(&said_json(&driver, &adopt));
+    let volume = persistent_volume(&json_of(&driver, &adopt));
     assert_eq!(handle.to_str(), Some(volume.handle()));
     expect_same(&volume.image(&sandbox), &content);
     assert_eq!(capacity(&driver).1, 0);

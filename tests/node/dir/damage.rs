@@ -2,7 +2,7 @@
 
 use super::{GROWN, SIZE, on_each, run, write};
 use crate::{
-    by_hand::said,
+    by_hand::stdout_of,
     node::{Backend, MIB, Node, capacity, ext4_meets_error, size_of_filesystem},
 };
 use flexvol_testing::{PersistentVolume, Points, Test, request, tests};
@@ -33,19 +33,25 @@ tests! {
 pub(super) const RECORD: &str = "trusted.flexvol.limit";
 
 /// Writes the record to the directory around a volume's root.
-fn set_record(around: &Path, text: &str) {
-    rustix::fs::setxattr(around, RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
+fn set_record(volume_directory: &Path, text: &str) {
+    rustix::fs::setxattr(
+        volume_directory,
+        RECORD,
+        text.as_bytes(),
+        XattrFlags::empty(),
+    )
+    .unwrap();
 }
 
-pub(super) fn read_record(around: &Path) -> String {
+pub(super) fn read_record(volume_directory: &Path) -> String {
     let mut text = [0; 64];
-    let length = rustix::fs::getxattr(around, RECORD, &mut text).unwrap();
+    let length = rustix::fs::getxattr(volume_directory, RECORD, &mut text).unwrap();
     str::from_utf8(&text[..length]).unwrap().to_owned()
 }
 
 /// The size in a volume's record.
-pub fn recorded(around: &Path) -> u64 {
-    let text = read_record(around);
+pub fn recorded(volume_directory: &Path) -> u64 {
+    let text = read_record(volume_directory);
     text.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
@@ -54,7 +60,7 @@ fn record(node: &Node, points: &Points) {
     let pod = node.pod(&a);
     let before = capacity(&node.driver);
     for (text, why) in [("1 x", "is damaged"), ("7 1 2 3", "by a newer flexvol")] {
-        set_record(&node.around(&a), text);
+        set_record(&node.volume_directory(&a), text);
         let refused = pod.mount("rw");
         assert!(refused.failure().contains(why), "{refused}");
         // The volume counts as before, and keeps its project.
@@ -73,7 +79,7 @@ fn record(node: &Node, points: &Points) {
 /// Doctor reconstructs a damaged record from the kernel's state.
 fn rewritten(node: &Node, points: &Points) {
     let volume = node.volume("pv");
-    let directory = node.around(&volume);
+    let directory = node.volume_directory(&volume);
     let text = read_record(&directory);
     set_record(&directory, "damaged");
     let refused = node.delete(&volume);
@@ -93,7 +99,7 @@ fn rewritten(node: &Node, points: &Points) {
     if node.has_projects() {
         // Doctor proposes no project that belongs to another volume.
         let other = node.volume("other");
-        let taken = read_record(&node.around(&other));
+        let taken = read_record(&node.volume_directory(&other));
         let project = taken.split(' ').nth(1).unwrap();
         run("chattr", &["-p", project], &node.directory(&volume));
         set_record(&directory, "damaged");
@@ -103,7 +109,7 @@ fn rewritten(node: &Node, points: &Points) {
             "{told}"
         );
         // Nor to either of two volumes whose records are both damaged.
-        let other_directory = node.around(&other);
+        let other_directory = node.volume_directory(&other);
         set_record(&other_directory, "damaged");
         let told = doctor();
         let offer = format!("-v '1 {project} ");
@@ -122,10 +128,10 @@ fn rewritten(node: &Node, points: &Points) {
 fn cut(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let directory = node.directory(&volume);
-    let around = node.around(&volume);
-    let text = read_record(&around);
+    let volume_directory = node.volume_directory(&volume);
+    let text = read_record(&volume_directory);
     let (project, _) = text.rsplit_once(' ').unwrap();
-    set_record(&around, &format!("{project} {GROWN}"));
+    set_record(&volume_directory, &format!("{project} {GROWN}"));
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     node.expect_limit(&volume, GROWN);
@@ -137,7 +143,7 @@ fn cut(node: &Node, points: &Points) {
         pod.mount("rw").success();
         node.expect_limit(&volume, GROWN);
         run("btrfs", &["qgroup", "limit", &lower], &directory);
-        let told = said(&node.driver, &["gc"]);
+        let told = stdout_of(&node.driver, &["gc"]);
         assert!(told.contains("the lack of a limit of volume"), "{told}");
         node.expect_limit(&volume, GROWN);
         points.add(2);
@@ -203,14 +209,14 @@ fn clones(points: &Points) {
 fn copied(points: &Points) {
     let node = Node::new(Backend::Dir("btrfs"));
     let volume = node.volume("pv");
-    let (directory, around) = (node.directory(&volume), node.around(&volume));
+    let (directory, volume_directory) = (node.directory(&volume), node.volume_directory(&volume));
     let copy = node.volumes().join("copy");
     let mut cp = Command::new("cp");
-    cp.arg("-a").arg(&around).arg(&copy);
+    cp.arg("-a").arg(&volume_directory).arg(&copy);
     assert!(cp.status().unwrap().success());
     run("btrfs", &["subvolume", "delete"], &directory);
-    fs::remove_dir(&around).unwrap();
-    fs::rename(&copy, &around).unwrap();
+    fs::remove_dir(&volume_directory).unwrap();
+    fs::rename(&copy, &volume_directory).unwrap();
     let refused = node.pod(&volume).mount("rw").failure();
     assert!(refused.contains("the volume was copied here"), "{refused}");
     let groups = run(
@@ -218,8 +224,8 @@ fn copied(points: &Points) {
         &["qgroup", "show", "-r", "--raw"],
         &node.sandbox.disk(),
     );
-    let around = groups.lines().find(|line| line.starts_with("0/5 "));
-    assert!(around.unwrap().contains("none"), "{groups}");
+    let outer_group = groups.lines().find(|line| line.starts_with("0/5 "));
+    assert!(outer_group.unwrap().contains("none"), "{groups}");
     points.add(1);
     // Other volumes can be made, and this one can be deleted.
     node.volume("other");

@@ -2,7 +2,7 @@
 
 use super::{GROWN, SIZE, eventually, length, nobody, on_each, open_to_all, run, write};
 use crate::{
-    by_hand::said,
+    by_hand::stdout_of,
     node::{Backend, MIB, Node, size_of_filesystem},
 };
 use flexvol_testing::{Baseline, Points, Random, Test, budget, tests};
@@ -223,10 +223,10 @@ fn mended(node: &Node, points: &Points) {
             points.add(1);
         }
         run("chattr", &["-p", "0", "-P"], pod.dir());
-        let told = said(&node.driver, &["gc"]);
+        let told = stdout_of(&node.driver, &["gc"]);
         assert!(told.contains("the lack of a limit of volume"), "{told}");
         assert_eq!(size_of_filesystem(pod.dir()), SIZE);
-        assert!(!said(&node.driver, &["gc"]).contains("limit"));
+        assert!(!stdout_of(&node.driver, &["gc"]).contains("limit"));
         run("chattr", &["-p", &project(node, &b)], pod.dir());
         node.grow(&pod, GROWN).success();
         assert_eq!(size_of_filesystem(pod.dir()), GROWN);

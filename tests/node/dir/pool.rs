@@ -2,7 +2,7 @@
 
 use super::{SIZE, on_each};
 use crate::{
-    by_hand::{complaint, said, said_json},
+    by_hand::{error_of, json_of, stdout_of},
     node::{Backend, MIB, Node, capacity},
     sandbox_with,
 };
@@ -81,13 +81,13 @@ fn promises(node: &Node, points: &Points) {
 fn people(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let pod = node.mounted(&volume, "one");
-    let shown = said_json(&node.driver, &["show", "pv", "-o", "json"]);
+    let shown = json_of(&node.driver, &["show", "pv", "-o", "json"]);
     assert_eq!(shown["directory"], true);
     assert_eq!(shown["storage"], SIZE);
     assert_eq!(shown["mounts"].as_array().unwrap().len(), 1);
-    let text = said(&node.driver, &["show", pod.dir().to_str().unwrap()]);
+    let text = stdout_of(&node.driver, &["show", pod.dir().to_str().unwrap()]);
     assert!(text.contains("16Mi (a limit)"), "{text}");
-    let explained = said_json(
+    let explained = json_of(
         &node.driver,
         &["explain", "pv", "--size", "24Mi", "-o", "json"],
     );
@@ -99,7 +99,7 @@ fn people(node: &Node, points: &Points) {
     );
     assert!(explained["mount"]["end"] == "reached", "{explained}");
     points.add(4);
-    let why = complaint(&node.driver, &["adopt", "/srv/data", "--name", "x"]);
+    let why = error_of(&node.driver, &["adopt", "/srv/data", "--name", "x"]);
     assert!(why.contains("directories are not taken over"), "{why}");
 
     // An interrupted creation and an interrupted removal.
@@ -110,12 +110,12 @@ fn people(node: &Node, points: &Points) {
     let other = node.volume("other");
     for (volume, prefix) in [(&doomed, ".gone-"), (&other, ".new-")] {
         let name = format!("{prefix}{}", volume.id());
-        fs::rename(node.around(volume), node.volumes().join(name)).unwrap();
+        fs::rename(node.volume_directory(volume), node.volumes().join(name)).unwrap();
     }
-    let told = said(&node.driver, &["gc", "--dry-run"]);
+    let told = stdout_of(&node.driver, &["gc", "--dry-run"]);
     assert_eq!(told.lines().count(), 2, "{told}");
     assert!(told.contains("whose removal was cut short"), "{told}");
-    let done = said(&node.driver, &["gc"]);
+    let done = stdout_of(&node.driver, &["gc"]);
     assert_eq!(done.replace("removed ", "would remove "), told);
     for name in ["doomed", "other"] {
         fs::remove_file(node.sandbox.pool().join("names").join(name)).unwrap();
@@ -142,7 +142,7 @@ fn reuse(node: &Node, points: &Points) {
     none_left("c");
     // The data was removed, but not the directory.
     let gone = node.volumes().join(format!(".gone-{}", a.id()));
-    fs::rename(node.around(&a), &gone).unwrap();
+    fs::rename(node.volume_directory(&a), &gone).unwrap();
     none_left("c");
     delete(&a).success();
     assert!(!gone.exists());

@@ -32,7 +32,7 @@ fn kept(node: &Node, volume: &PersistentVolume) -> (String, String) {
     let pool = Pool::open(&node.sandbox.pool()).unwrap();
     let id = VolumeId::parse(&volume.id()).unwrap();
     let mark = pool.directory(&id).unwrap().mark().unwrap().unwrap();
-    (mark, read_record(&node.around(volume)))
+    (mark, read_record(&node.volume_directory(volume)))
 }
 
 fn forged(node: &Node, points: &Points) {

@@ -1,7 +1,7 @@
 //! A refused `undelete` changes nothing.
 
 use crate::{
-    by_hand::{complaint, said_json},
+    by_hand::{error_of, json_of},
     sandbox,
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, tests};
@@ -44,13 +44,13 @@ fn no_name(points: &Points) {
         .map(|pool| pool.join("volumes").join(volume.id()));
     fs::rename(from, to).unwrap();
 
-    let told = complaint(&driver, &["undelete", volume.handle()]);
+    let told = error_of(&driver, &["undelete", volume.handle()]);
     assert!(told.contains("is a copy of another one"), "{told}");
     assert_eq!(fs::read_dir(pools[1].join("names")).unwrap().count(), 0);
     points.add(1);
     let other = make("b");
     assert_ne!(other.handle(), volume.handle());
-    let listed = said_json(&driver, &["show", other.handle(), "-o", "json"]);
+    let listed = json_of(&driver, &["show", other.handle(), "-o", "json"]);
     assert_eq!(listed["pool"], "b", "{listed}");
     points.add(1);
 }

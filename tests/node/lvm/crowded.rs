@@ -246,7 +246,7 @@ fn crowded(points: &Points) {
 
     // A third of the metadata has space for six.
     node.install("keep_deleted = \"7d\"\nkeep_at_most = \"20%\"");
-    crate::by_hand::said(driver, &["gc"]);
+    crate::by_hand::stdout_of(driver, &["gc"]);
     assert!((1..=6).contains(&kept()), "{}", kept());
     let made = provision(driver, "more").success();
     let volume = PersistentVolume::from_reply("more", "ext4", &made);

@@ -138,7 +138,7 @@ fn cut_provision(backend: Backend, points: &Points) {
         let volume = PersistentVolume::provision(&node.driver, "pv", "", all / 2);
         // Killed before its last step.
         let unfinished = node.volumes().join(format!(".new-{}", volume.id()));
-        fs::rename(node.around(&volume), &unfinished).unwrap();
+        fs::rename(node.volume_directory(&volume), &unfinished).unwrap();
         let promised = capacity(&node.driver) < all * 3 / 4;
         assert_eq!(promised, backend != Backend::HelloDirectory);
         node.driver.call(&["delete", &delete]).success();

@@ -84,7 +84,7 @@ fn storm(backend: Backend, scale: Scale, points: &Points) {
         close(&node, &volumes);
         node.expect(&before, &format!("after seed {seed}"));
         seeds += 1;
-        progress.tell(name, seeds, all);
+        progress.print(name, seeds, all);
     }
     let Scale {
         volumes,

@@ -84,12 +84,12 @@ impl Store {
         let kind = key.kind();
         let before = self.get(key).ok_or_else(|| Refused::missing(key))?;
         let mut after = change(&before)?;
-        let said = |object: &Value, field: &str| object["metadata"][field].clone();
-        if said(&after, "resourceVersion") != said(&before, "resourceVersion") {
+        let metadata = |object: &Value, field: &str| object["metadata"][field].clone();
+        if metadata(&after, "resourceVersion") != metadata(&before, "resourceVersion") {
             return Err(Refused::changed(key));
         }
-        let uid = said(&after, "uid");
-        if !uid.is_null() && uid != said(&before, "uid") {
+        let uid = metadata(&after, "uid");
+        if !uid.is_null() && uid != metadata(&before, "uid") {
             let why = "metadata.uid: Invalid value: field is immutable";
             return Err(Refused::invalid(kind, &key.name, why));
         }
@@ -113,9 +113,9 @@ impl Store {
             ][..]
         };
         for field in fields {
-            put_or_remove(&mut after["metadata"], field, said(&before, field));
+            put_or_remove(&mut after["metadata"], field, metadata(&before, field));
         }
-        let deleting = !said(&before, "deletionTimestamp").is_null();
+        let deleting = !metadata(&before, "deletionTimestamp").is_null();
         let held = finalizers(&after);
         if deleting && held.iter().any(|name| !finalizers(&before).contains(name)) {
             let why = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted";
@@ -131,7 +131,7 @@ impl Store {
             return Ok(before);
         }
         if kind.counts_generations() && part == Part::Main && after["spec"] != before["spec"] {
-            let generation = said(&before, "generation").as_u64().unwrap_or(0) + 1;
+            let generation = metadata(&before, "generation").as_u64().unwrap_or(0) + 1;
             after["metadata"]["generation"] = generation.into();
         }
         if deleting && held.is_empty() {

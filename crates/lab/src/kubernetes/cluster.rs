@@ -5,7 +5,7 @@ use super::{
     command::{run, run_with},
     components::{Component, KEY, Pods, TOKENS},
     containerd, control_groups, data_disk, image, kubelet,
-    node::{self, Node, Until, wait_until},
+    node::{self, Node, NodeLifetime, wait_until},
     paths::{CONFIGURATION, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
     version::Version,
 };
@@ -42,7 +42,7 @@ pub struct Cluster {
     programs: Programs,
     executable: PathBuf,
     node: Node,
-    until: Until,
+    lifetime: NodeLifetime,
     pods: Pods,
 }
 
@@ -58,7 +58,7 @@ impl Cluster {
         directory: &Path,
         programs: Programs,
         executable: &Path,
-        until: Until,
+        lifetime: NodeLifetime,
         pods: Pods,
     ) -> Result<Self> {
         fs::create_dir_all(directory).context("make the lab's directory")?;
@@ -77,13 +77,13 @@ impl Cluster {
             fs::write(home.own(CLIENTS), "")?;
         }
         furnish(&home, programs.version(), pods)?;
-        let node = Node::boot(executable, &home, &programs.directory(), until)?;
+        let node = Node::boot(executable, &home, &programs.directory(), lifetime)?;
         let cluster = Cluster {
             home,
             programs,
             executable: executable.to_owned(),
             node,
-            until,
+            lifetime,
             pods,
         };
         cluster.start_all()?;
@@ -114,7 +114,7 @@ impl Cluster {
             programs,
             executable: executable.to_owned(),
             node,
-            until: Until::TakenDown,
+            lifetime: NodeLifetime::TakenDown,
             pods,
         }))
     }
@@ -215,7 +215,7 @@ impl Cluster {
             &self.executable,
             &self.home,
             &self.programs.directory(),
-            self.until,
+            self.lifetime,
         )?;
         self.start_all()
     }

@@ -49,12 +49,12 @@ const READY: &str = "ready";
 pub struct Node {
     init: Pid,
     /// The node ends when this pipe is closed.
-    _line: Option<ChildStdin>,
+    _lifeline: Option<ChildStdin>,
 }
 
 /// Lifetime of a node that is not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum NodeLifetime {
     /// Until the process that started it ends, even if that is killed.
     ThisProcessEnds,
     /// Until it is stopped.
@@ -68,28 +68,33 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses, or a node of this home runs already.
-    pub fn boot(executable: &Path, home: &Home, programs: &Path, until: Until) -> Result<Self> {
+    pub fn boot(
+        executable: &Path,
+        home: &Home,
+        programs: &Path,
+        lifetime: NodeLifetime,
+    ) -> Result<Self> {
         ensure!(Node::of(home)?.is_none(), "the node runs already");
         let log = fs::File::create(home.own("init.log")).context("make the node's log")?;
         let mut init = Command::new(executable)
             .arg("init")
             .args([home.path(), programs])
-            .stdin(match until {
-                Until::ThisProcessEnds => Stdio::piped(),
-                Until::TakenDown => Stdio::null(),
+            .stdin(match lifetime {
+                NodeLifetime::ThisProcessEnds => Stdio::piped(),
+                NodeLifetime::TakenDown => Stdio::null(),
             })
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .context("start the node's first process")?;
         // Keeps the pipe open; waiting for the process would close it.
-        let line = init.stdin.take();
-        let mut said = String::new();
+        let lifeline = init.stdin.take();
+        let mut first_line = String::new();
         let out = init.stdout.take().context("hear the first process")?;
         BufReader::new(out)
-            .read_line(&mut said)
+            .read_line(&mut first_line)
             .context("hear the first process")?;
-        let pid: i32 = said.trim().parse().map_err(|_| {
+        let pid: i32 = first_line.trim().parse().map_err(|_| {
             let log = fs::read_to_string(home.own("init.log")).unwrap_or_default();
             anyhow::anyhow!("the node did not start: {}", log.trim())
         })?;
@@ -98,7 +103,7 @@ impl Node {
         fs::write(home.own("init.pid"), format!("{pid}\n")).context("note the node's process")?;
         Ok(Node {
             init: Pid::from_raw(pid),
-            _line: line,
+            _lifeline: lifeline,
         })
     }
 
@@ -120,7 +125,7 @@ impl Node {
         let own = [b"init", home.path().as_os_str().as_encoded_bytes()];
         Ok(arguments.starts_with(&own).then(|| Node {
             init: Pid::from_raw(pid),
-            _line: None,
+            _lifeline: None,
         }))
     }
 
@@ -277,18 +282,18 @@ pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<
             .stdout(Stdio::piped())
             .spawn()
             .context("start the first process")?;
-        let mut said = String::new();
+        let mut first_line = String::new();
         let out = first.stdout.take().context("hear the first process")?;
         BufReader::new(out)
-            .read_line(&mut said)
+            .read_line(&mut first_line)
             .context("hear the first process")?;
-        ensure!(said.trim() == READY, "the first process ended early");
+        ensure!(first_line.trim() == READY, "the first process ended early");
         return writeln!(std::io::stdout(), "{}", first.id()).context("tell the number");
     }
     setsid().context("leave the terminal")?;
     furnish(&Home::at(home), programs)?;
     writeln!(std::io::stdout(), "{READY}").context("tell that the node is ready")?;
-    end_with_the_line();
+    end_with_parent();
     loop {
         // The first process adopts and reaps orphans.
         if wait() == Err(Errno::ECHILD) {
@@ -298,7 +303,7 @@ pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<
 }
 
 /// Ends this process, and thereby the node, when the process that started it closes the pipe or is killed.
-fn end_with_the_line() {
+fn end_with_parent() {
     let is_pipe = fs::metadata("/proc/self/fd/0").is_ok_and(|stdin| stdin.file_type().is_fifo());
     if is_pipe {
         thread::spawn(|| {

@@ -11,7 +11,7 @@ use std::{
 
 /// Output of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ScriptOutput {
     /// A line of standard output or standard error.
     Line(String),
     /// The exit status; 128 and more after a signal. Nothing follows.
@@ -28,7 +28,7 @@ pub struct Channel {
     /// Whether the last line was empty: if the end follows, that line break belongs to the end marker.
     empty: bool,
     /// A line that was read ahead.
-    next: Option<Said>,
+    next: Option<ScriptOutput>,
 }
 
 impl Channel {
@@ -67,9 +67,9 @@ impl Channel {
     }
 
     /// Returns the script's next line, or its end.
-    pub fn next(&mut self, limit: Duration) -> Result<Said> {
-        if let Some(said) = self.next.take() {
-            return Ok(said);
+    pub fn next(&mut self, limit: Duration) -> Result<ScriptOutput> {
+        if let Some(output) = self.next.take() {
+            return Ok(output);
         }
         let token = self.token.clone().context("no script runs")?;
         let deadline = Instant::now() + limit;
@@ -78,17 +78,17 @@ impl Channel {
             if let Some(status) = line.strip_prefix(&token) {
                 self.token = None;
                 let status = status.trim().parse().context("read a script's status")?;
-                return Ok(Said::End(status));
+                return Ok(ScriptOutput::End(status));
             }
             let was_empty = std::mem::replace(&mut self.empty, line.is_empty());
             match (was_empty, line.is_empty()) {
-                (true, true) => return Ok(Said::Line(line)),
+                (true, true) => return Ok(ScriptOutput::Line(line)),
                 (true, false) => {
-                    self.next = Some(Said::Line(line));
-                    return Ok(Said::Line(String::new()));
+                    self.next = Some(ScriptOutput::Line(line));
+                    return Ok(ScriptOutput::Line(String::new()));
                 }
                 (false, true) => {}
-                (false, false) => return Ok(Said::Line(line)),
+                (false, false) => return Ok(ScriptOutput::Line(line)),
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// Returns a channel with a running script, and the machine's end of it, which has sent this output.
-    fn said(output: &str, status: i32) -> (Channel, UnixStream) {
+    fn channel_with(output: &str, status: i32) -> (Channel, UnixStream) {
         let (socket, mut machine) = UnixStream::pair().unwrap();
         let mut channel = Channel {
             socket,
@@ -186,19 +186,22 @@ mod tests {
     #[test]
     fn a_script_is_heard_line_by_line_with_or_without_a_last_end_of_line() {
         for output in ["a\n\nb\n", "a\n\nb"] {
-            let (mut channel, _machine) = said(output, 3);
+            let (mut channel, _machine) = channel_with(output, 3);
             for line in ["a", "", "b"] {
                 let heard = channel.next(Duration::from_secs(1)).unwrap();
-                assert_eq!(heard, Said::Line(line.to_owned()), "{output:?}");
+                assert_eq!(heard, ScriptOutput::Line(line.to_owned()), "{output:?}");
             }
-            assert_eq!(channel.next(Duration::from_secs(1)).unwrap(), Said::End(3));
+            assert_eq!(
+                channel.next(Duration::from_secs(1)).unwrap(),
+                ScriptOutput::End(3)
+            );
         }
     }
 
     #[test]
     fn bytes_come_as_they_were_written() {
         for output in ["", "\n", "a\n\n", "\u{0}b"] {
-            let (mut channel, _machine) = said(output, 0);
+            let (mut channel, _machine) = channel_with(output, 0);
             let (bytes, status) = channel.bytes(Duration::from_secs(1)).unwrap();
             assert_eq!((&*bytes, status), (output.as_bytes(), 0));
         }
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_ends_or_is_silent_is_an_error() {
-        let (mut channel, machine) = said("", 0);
+        let (mut channel, machine) = channel_with("", 0);
         channel.next(Duration::from_secs(1)).unwrap();
         channel.token = Some("never".to_owned());
         let silent = channel.next(Duration::from_millis(10)).unwrap_err();

@@ -1,7 +1,7 @@
 //! Running machines.
 
 use super::{
-    channel::{Channel, Said},
+    channel::{Channel, ScriptOutput},
     emulator::{PAYLOAD_BYTES, Start},
     image::Image,
     monitor::Monitor,
@@ -148,8 +148,8 @@ impl Machine {
         let mut output = String::new();
         loop {
             match self.next(deadline.saturating_duration_since(Instant::now()))? {
-                Said::Line(line) => output += &format!("{line}\n"),
-                Said::End(status) => return Ok(Outcome { status, output }),
+                ScriptOutput::Line(line) => output += &format!("{line}\n"),
+                ScriptOutput::End(status) => return Ok(Outcome { status, output }),
             }
         }
     }
@@ -167,9 +167,9 @@ impl Machine {
     ///
     /// # Errors
     /// When there is none in time, or the machine has ended.
-    pub fn next(&mut self, limit: Duration) -> Result<Said> {
-        let said = self.channel.next(limit);
-        self.explain(said)
+    pub fn next(&mut self, limit: Duration) -> Result<ScriptOutput> {
+        let output = self.channel.next(limit);
+        self.explain(output)
     }
 
     /// Copies a file or directory from the host into the machine, with its mode.

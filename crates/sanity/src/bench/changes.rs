@@ -24,7 +24,7 @@ pub struct Snapshot {
 
 /// The directory and the volumes for which changes are reported.
 #[derive(Debug)]
-pub struct Whose<'a> {
+pub struct ChangeScope<'a> {
     /// The tester's own directory, with those of all checks in it.
     pub scratch: &'a Path,
     /// The directory of the check.
@@ -42,9 +42,9 @@ impl Snapshot {
 
     /// Returns one line for each mount and loop device that appeared or disappeared since this snapshot, except
     /// those in the directories of other checks.
-    pub fn changes(&self, after: &Snapshot, whose: &Whose) -> Vec<String> {
+    pub fn changes(&self, after: &Snapshot, scope: &ChangeScope) -> Vec<String> {
         let ours =
-            |path: &Path| !path.starts_with(whose.scratch) || path.starts_with(whose.directory);
+            |path: &Path| !path.starts_with(scope.scratch) || path.starts_with(scope.directory);
         let mut changes = Vec::new();
         for (sign, mount) in differences(&self.mounts, &after.mounts) {
             if ours(&mount.point) {
@@ -60,7 +60,7 @@ impl Snapshot {
         }
         for (sign, (device, file)) in differences(&self.loops, &after.loops) {
             if ours(Path::new(file)) {
-                let doubt = if whose.is_own(Path::new(file)) {
+                let doubt = if scope.is_own(Path::new(file)) {
                     ""
                 } else {
                     ", perhaps somebody else's"
@@ -90,7 +90,7 @@ fn differences<'a, T: PartialEq>(
     gone.chain(new.into_iter().map(|one| ('+', one)))
 }
 
-impl Whose<'_> {
+impl ChangeScope<'_> {
     /// Whether the path contains the name, or the value of an option, of one of the check's volumes.
     fn is_own(&self, file: &Path) -> bool {
         let named = |word: &str| {
@@ -143,13 +143,13 @@ mod tests {
             volumes: [("name".to_owned(), traces)].into(),
             ..Made::default()
         };
-        let whose = Whose {
+        let scope = ChangeScope {
             scratch: Path::new("/s"),
             directory: Path::new("/s/check"),
             made: &made,
         };
         assert_eq!(
-            before.changes(&after, &whose),
+            before.changes(&after, &scope),
             [
                 "- xfs of /dev/loop1 on /s/check/a (rw, device 7:1)",
                 "+ xfs of /dev/loop1 on / (rw, device 7:1)",

@@ -11,23 +11,23 @@ use crate::{
         mounts::{self, Mount},
     },
     verdict::{Stop, Verdict, not_applicable, wrong},
-    volume::{On, Volume, format_and_mount},
+    volume::{Stage, Volume, format_and_mount},
 };
 use anyhow::Context;
 use std::{fs, path::PathBuf};
 
 impl Bench<'_> {
     /// Returns kubelet's directory for the volume: `GetPath` in `volume.go` and `getDeviceMountPath` in `plugin.go`.
-    pub fn mount_point(&self, volume: &Volume, uid: &str, on: On) -> MountPoint {
+    pub fn mount_point(&self, volume: &Volume, uid: &str, stage: Stage) -> MountPoint {
         let (vendor, driver) = &self.run.name;
-        let dir = match on {
-            On::Pod => self
+        let dir = match stage {
+            Stage::Pod => self
                 .root()
                 .join("pods")
                 .join(uid)
                 .join("volumes")
                 .join(format!("{vendor}~{driver}")),
-            On::Node => self
+            Stage::Node => self
                 .root()
                 .join("plugins/kubernetes.io/flexvolume")
                 .join(vendor)
@@ -38,7 +38,7 @@ impl Bench<'_> {
             dir: dir.join(&volume.name),
             volume: volume.clone(),
             uid: uid.to_owned(),
-            on,
+            stage,
             device: String::new(),
         }
     }
@@ -51,7 +51,7 @@ impl Bench<'_> {
     }
 
     /// Calls `attach` and `waitforattach` if the driver attaches, and returns the resulting device.
-    pub fn attached(&self, volume: &Volume, mode: &str) -> Result<String, Stop> {
+    pub fn attach_and_wait(&self, volume: &Volume, mode: &str) -> Result<String, Stop> {
         if !self.run.capabilities.attach {
             return Ok(String::new());
         }
@@ -71,12 +71,17 @@ impl Bench<'_> {
 
     /// Makes all callouts before the one that mounts for a pod. That one is `mount`, or `mountdevice` if
     /// kubelet makes the bind mount for the pod itself.
-    pub fn last_stage(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
-        let device = self.attached(volume, mode)?;
+    pub fn prepare_final_mount(
+        &self,
+        volume: &Volume,
+        uid: &str,
+        mode: &str,
+    ) -> Result<MountPoint, Stop> {
+        let device = self.attach_and_wait(volume, mode)?;
         let run = self.run;
         let node = MountPoint {
             device: device.clone(),
-            ..self.mount_point(volume, uid, On::Node)
+            ..self.mount_point(volume, uid, Stage::Node)
         };
         if !run.supports("mount") {
             if run.capabilities.attach {
@@ -91,28 +96,28 @@ impl Bench<'_> {
         }
         Ok(MountPoint {
             device,
-            ..self.mount_point(volume, uid, On::Pod)
+            ..self.mount_point(volume, uid, Stage::Pod)
         })
     }
 
     /// Returns the node's mount point behind a pod's mount point, if the driver mounts both.
     pub fn node_mount_point(&self, mount_point: &MountPoint) -> Option<MountPoint> {
-        let both = mount_point.on == On::Pod && self.run.supports("mountdevice");
+        let both = mount_point.stage == Stage::Pod && self.run.supports("mountdevice");
         both.then(|| MountPoint {
             device: mount_point.device.clone(),
-            ..self.mount_point(&mount_point.volume, &mount_point.uid, On::Node)
+            ..self.mount_point(&mount_point.volume, &mount_point.uid, Stage::Node)
         })
     }
 
     /// Makes all callouts before the one that formats a device.
-    pub fn format_stage(&self, volume: &Volume, mode: &str) -> Result<MountPoint, Stop> {
+    pub fn prepare_format(&self, volume: &Volume, mode: &str) -> Result<MountPoint, Stop> {
         if !self.run.supports("mountdevice") {
-            return self.last_stage(volume, "sanity-pod", mode);
+            return self.prepare_final_mount(volume, "sanity-pod", mode);
         }
-        let device = self.attached(volume, mode)?;
+        let device = self.attach_and_wait(volume, mode)?;
         Ok(MountPoint {
             device,
-            ..self.mount_point(volume, "sanity-pod", On::Node)
+            ..self.mount_point(volume, "sanity-pod", Stage::Node)
         })
     }
 
@@ -124,13 +129,13 @@ impl Bench<'_> {
     ) -> Result<Vec<String>, Stop> {
         system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
         let dir = mount_point.dir.to_string_lossy().into_owned();
-        Ok(match mount_point.on {
-            On::Pod => {
+        Ok(match mount_point.stage {
+            Stage::Pod => {
                 let mut members = mount_point.volume.mount_members(mode, &mount_point.uid);
                 members.extend(self.run.secrets());
                 vec!["mount".to_owned(), dir, argument::object(&members)]
             }
-            On::Node => {
+            Stage::Node => {
                 let json = mount_point.volume.json(mode);
                 vec![
                     "mountdevice".to_owned(),
@@ -145,7 +150,7 @@ impl Bench<'_> {
     /// Calls `mount` or `mountdevice`. If `mountdevice` is Not supported, mounts as kubelet does.
     pub fn mount(&self, mount_point: &MountPoint, mode: &str) -> Result<Call, Stop> {
         let call = self.call(&self.mount_arguments(mount_point, mode)?)?;
-        if mount_point.on == On::Node
+        if mount_point.stage == Stage::Node
             && call.not_supported()
             && mounts::at(&mount_point.dir)?.is_empty()
         {
@@ -161,20 +166,20 @@ impl Bench<'_> {
 
     /// Bind-mounts a node's mount point to a pod's directory, as kubelet does for drivers without `mount`,
     /// and returns that directory. None if the driver mounted for the pod.
-    pub fn bound(&self, mount_point: &MountPoint) -> Result<Option<PathBuf>, Stop> {
-        if mount_point.on == On::Pod {
+    pub fn bind_to_pod(&self, mount_point: &MountPoint) -> Result<Option<PathBuf>, Stop> {
+        if mount_point.stage == Stage::Pod {
             return Ok(None);
         }
         let pod = self
-            .mount_point(&mount_point.volume, &mount_point.uid, On::Pod)
+            .mount_point(&mount_point.volume, &mount_point.uid, Stage::Pod)
             .dir;
         system::make_directory(&pod).context("make kubelet's directory")?;
         mount_namespace::bind(&mount_point.dir, &pod)?;
         Ok(Some(pod))
     }
 
-    /// Removes the bind mount of [`Bench::bound`].
-    pub fn unbound(&self, pod: Option<PathBuf>) -> Verdict {
+    /// Removes the bind mount of [`Bench::bind_to_pod`].
+    pub fn unbind_from_pod(&self, pod: Option<PathBuf>) -> Verdict {
         if let Some(pod) = pod {
             cleanup::unmount(&pod)?;
             fs::remove_dir(&pod).context("remove kubelet's directory")?;
@@ -184,9 +189,9 @@ impl Bench<'_> {
 
     /// The arguments of the callout that undoes [`Bench::mount`].
     pub fn unmount_arguments(&self, mount_point: &MountPoint) -> Vec<String> {
-        let callout = match mount_point.on {
-            On::Pod => "unmount",
-            On::Node => "unmountdevice",
+        let callout = match mount_point.stage {
+            Stage::Pod => "unmount",
+            Stage::Node => "unmountdevice",
         };
         let dir = mount_point.dir.to_string_lossy().into_owned();
         vec![callout.to_owned(), dir]
@@ -196,9 +201,14 @@ impl Bench<'_> {
         self.call(&self.unmount_arguments(mount_point))
     }
 
-    /// Attaches and mounts a volume, which must succeed.
-    pub fn up(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
-        let mount_point = self.last_stage(volume, uid, mode)?;
+    /// Fails the check unless both succeed.
+    pub fn attach_and_mount(
+        &self,
+        volume: &Volume,
+        uid: &str,
+        mode: &str,
+    ) -> Result<MountPoint, Stop> {
+        let mount_point = self.prepare_final_mount(volume, uid, mode)?;
         let call = self.mount(&mount_point, mode)?;
         self.expect_mounted(&mount_point, &call)?;
         Ok(mount_point)
@@ -206,7 +216,7 @@ impl Bench<'_> {
 
     /// Checks that the call succeeded and the volume is mounted.
     pub fn expect_mounted(&self, mount_point: &MountPoint, call: &Call) -> Verdict {
-        let by_kubelet = mount_point.on == On::Node && call.not_supported();
+        let by_kubelet = mount_point.stage == Stage::Node && call.not_supported();
         if !call.succeeded() && !by_kubelet {
             return Err(wrong(
                 call,
@@ -265,14 +275,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Unmounts and detaches a volume, as kubelet and the controller manager do.
-    pub fn down(&self, mount_point: &MountPoint) -> Verdict {
-        self.unmounted(mount_point)?;
+    /// As kubelet and the controller manager do.
+    pub fn unmount_and_detach(&self, mount_point: &MountPoint) -> Verdict {
+        self.unmount_and_remove(mount_point)?;
         if self.run.capabilities.attach {
-            if mount_point.on == On::Pod {
-                let node = self.mount_point(&mount_point.volume, &mount_point.uid, On::Node);
+            if mount_point.stage == Stage::Pod {
+                let node = self.mount_point(&mount_point.volume, &mount_point.uid, Stage::Node);
                 if !mounts::at(&node.dir)?.is_empty() {
-                    self.unmounted(&node)?;
+                    self.unmount_and_remove(&node)?;
                 }
             }
             let call = self.call(&["detach", &mount_point.volume.name, self.run.node()])?;
@@ -284,7 +294,7 @@ impl Bench<'_> {
     }
 
     /// Unmounts one directory and removes it, as kubelet does.
-    pub fn unmounted(&self, mount_point: &MountPoint) -> Verdict {
+    pub fn unmount_and_remove(&self, mount_point: &MountPoint) -> Verdict {
         let call = self.unmount(mount_point)?;
         self.expect_unmounted(mount_point, &call)?;
         match fs::remove_dir(&mount_point.dir) {

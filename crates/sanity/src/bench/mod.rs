@@ -12,16 +12,16 @@ pub mod victim;
 mod volumes;
 
 use crate::{
-    bench::changes::{Snapshot, Whose},
+    bench::changes::{ChangeScope, Snapshot},
     callout::{
         argument::{self, Options},
-        call::{Call, Manner},
+        call::{Call, CallOptions},
     },
     journal::record::{Made, Record, Traces},
     run::Run,
     system,
     verdict::{Stop, wrong},
-    volume::{On, Volume},
+    volume::{Stage, Volume},
 };
 use anyhow::{Context, Result};
 use std::{
@@ -39,7 +39,7 @@ pub struct MountPoint {
     pub volume: Volume,
     pub uid: String,
     pub dir: PathBuf,
-    pub on: On,
+    pub stage: Stage,
     /// The device that `waitforattach` returned.
     pub device: String,
 }
@@ -53,9 +53,9 @@ pub struct Bench<'a> {
     volumes: Mutex<Vec<Volume>>,
     made: Mutex<Made>,
     notes: Mutex<Vec<String>>,
-    manner: Mutex<Manner>,
+    call_options: Mutex<CallOptions>,
     before: Snapshot,
-    /// Changes since `before`, as [`Bench::look`] found them.
+    /// Changes since `before`, as [`Bench::record_changes`] found them.
     changes: Mutex<Option<Vec<String>>>,
     /// Simulates a restart of kubelet after every callout.
     restarting: AtomicBool,
@@ -76,7 +76,7 @@ impl<'a> Bench<'a> {
             volumes: Mutex::default(),
             made: Mutex::default(),
             notes: Mutex::default(),
-            manner: Mutex::default(),
+            call_options: Mutex::default(),
             before: Snapshot::now()?,
             changes: Mutex::default(),
             restarting: AtomicBool::new(false),
@@ -89,20 +89,20 @@ impl<'a> Bench<'a> {
     }
 
     /// Records, once, what changed since the check began, before cleanup removes it.
-    pub fn look(&self) -> Result<()> {
-        self.look_since(&self.before)
+    pub fn record_changes(&self) -> Result<()> {
+        self.record_changes_since(&self.before)
     }
 
-    /// Like [`Bench::look`], for a check that has a mount namespace of its own or changed its mounts.
-    pub fn look_since(&self, before: &Snapshot) -> Result<()> {
+    /// Like [`Bench::record_changes`], for a check that has a mount namespace of its own or changed its mounts.
+    pub fn record_changes_since(&self, before: &Snapshot) -> Result<()> {
         let mut changes = locked(&self.changes);
         if changes.is_none() {
-            let whose = Whose {
+            let scope = ChangeScope {
                 scratch: &self.run.scratch,
                 directory: &self.dir,
                 made: &locked(&self.made),
             };
-            *changes = Some(before.changes(&Snapshot::now()?, &whose));
+            *changes = Some(before.changes(&Snapshot::now()?, &scope));
         }
         Ok(())
     }
@@ -139,13 +139,13 @@ impl<'a> Bench<'a> {
     }
 
     pub fn call<S: AsRef<str>>(&self, argv: &[S]) -> Result<Call, Stop> {
-        let manner = locked(&self.manner).clone();
-        self.call_as(argv, &manner)
+        let options = locked(&self.call_options).clone();
+        self.call_with_options(argv, &options)
     }
 
-    /// Sets the manner of all calls from here on.
-    pub fn always(&self, manner: Manner) {
-        *locked(&self.manner) = manner;
+    /// Sets the options of all calls from here on.
+    pub fn set_call_options(&self, options: CallOptions) {
+        *locked(&self.call_options) = options;
     }
 
     /// Simulates a restart of kubelet after every callout from here on.
@@ -153,10 +153,14 @@ impl<'a> Bench<'a> {
         self.restarting.store(true, Ordering::Relaxed);
     }
 
-    pub fn call_as<S: AsRef<str>>(&self, argv: &[S], manner: &Manner) -> Result<Call, Stop> {
+    pub fn call_with_options<S: AsRef<str>>(
+        &self,
+        argv: &[S],
+        options: &CallOptions,
+    ) -> Result<Call, Stop> {
         let argv: Vec<_> = argv.iter().map(|word| word.as_ref().to_owned()).collect();
         self.expect_traces(&argv)?;
-        let call = self.run.call(&argv, manner)?;
+        let call = self.run.call(&argv, options)?;
         locked(&self.calls).push(call.clone());
         if self.restarting.load(Ordering::Relaxed) {
             self.restarted()?;
@@ -171,7 +175,7 @@ impl<'a> Bench<'a> {
             calls.push(vec!["getvolumename".to_owned(), volume.reconstructed()]);
         }
         for argv in calls {
-            let call = self.run.call(&argv, &Manner::default())?;
+            let call = self.run.call(&argv, &CallOptions::default())?;
             locked(&self.calls).push(call.clone());
             if !call.succeeded() && (argv[0] == "init" || !call.not_supported()) {
                 let expected = "Success, as before kubelet restarted";
@@ -199,9 +203,9 @@ impl<'a> Bench<'a> {
                 self.record(Record::Mount {
                     directory: directory.to_owned(),
                     on: if callout == "mount" {
-                        On::Pod
+                        Stage::Pod
                     } else {
-                        On::Node
+                        Stage::Node
                     },
                 })
             }

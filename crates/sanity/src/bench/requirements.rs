@@ -25,9 +25,9 @@ impl Bench<'_> {
         if run.unsupported.contains(callout) {
             return Err(not_applicable(format!("{callout} is Not supported")));
         }
-        if run.unknown.contains(callout) {
+        if run.inconclusive.contains(callout) {
             let why = format!("a volume: {callout} is Not supported of one that does not exist");
-            return Err(Stop::Left(why));
+            return Err(Stop::Skipped(why));
         }
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Bench<'_> {
         if !self.run.mounts_nothing() {
             return Ok(());
         }
-        if self.run.unknown.contains("mount") {
+        if self.run.inconclusive.contains("mount") {
             return self.needs_callout("mount");
         }
         let why = "mountdevice and mount are Not supported: kubelet mounts the device";

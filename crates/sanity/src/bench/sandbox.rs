@@ -25,21 +25,21 @@ pub fn sandboxed(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdic
     if !system::is_root() {
         return work();
     }
-    apart(bench, || protect(&writable(bench)), work)
+    with_changed_mounts(bench, || protect(&writable(bench)), work)
 }
 
 /// Runs the work in a thread with a mount namespace of its own, after `change` has changed its mounts.
-pub fn apart(
+pub fn with_changed_mounts(
     bench: &Bench,
     change: impl FnOnce() -> Result<()> + Send,
     work: impl FnOnce() -> Verdict + Send,
 ) -> Verdict {
-    mount_namespace::apart(|| {
+    mount_namespace::in_own_namespace(|| {
         change()?;
         let before = Snapshot::now()?;
         let verdict = work();
         if verdict.is_err() {
-            bench.look_since(&before)?;
+            bench.record_changes_since(&before)?;
         }
         verdict
     })?
@@ -107,11 +107,11 @@ fn protect(writable: &[PathBuf]) -> Result<()> {
 pub struct Decoy {
     pub directory: PathBuf,
     file: PathBuf,
-    before: Looks,
+    before: DecoyState,
 }
 
 /// Owner, group and mode of the directory, the names in it, and the file's content.
-type Looks = (u32, u32, u32, Vec<std::ffi::OsString>, Vec<u8>);
+type DecoyState = (u32, u32, u32, Vec<std::ffi::OsString>, Vec<u8>);
 
 impl Decoy {
     pub fn new(bench: &Bench) -> Result<Self> {
@@ -119,7 +119,7 @@ impl Decoy {
         system::make_directory(&directory).context("make a decoy")?;
         let file = directory.join("file");
         fs::write(&file, "nobody's business\n").context("make a decoy")?;
-        let before = seen(&directory, &file)?;
+        let before = decoy_state(&directory, &file)?;
         Ok(Decoy {
             directory,
             file,
@@ -129,7 +129,7 @@ impl Decoy {
 
     /// Stops the check with a fault if the directory or its file changed.
     pub fn is_untouched(&self) -> Result<(), Stop> {
-        match seen(&self.directory, &self.file) {
+        match decoy_state(&self.directory, &self.file) {
             Ok(now) if now == self.before => Ok(()),
             _ => {
                 let expected = "a directory that a value leads to stays as it is";
@@ -139,7 +139,7 @@ impl Decoy {
     }
 }
 
-fn seen(directory: &Path, file: &Path) -> Result<Looks> {
+fn decoy_state(directory: &Path, file: &Path) -> Result<DecoyState> {
     let about = fs::metadata(directory).context("look at the decoy")?;
     let entries = fs::read_dir(directory).context("list the decoy")?;
     let mut names: Vec<_> = entries
@@ -160,7 +160,7 @@ mod tests {
         let manual = include_str!("../../README.md");
         let from = manual.find("can only be read but for").unwrap();
         let list = &manual[from..from + manual[from..].find("what `writes`").unwrap()];
-        let told: Vec<_> = list.split('`').skip(1).step_by(2).collect();
-        assert_eq!(told, WRITABLE);
+        let listed: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(listed, WRITABLE);
     }
 }

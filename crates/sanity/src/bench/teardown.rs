@@ -2,7 +2,7 @@
 
 use super::{Bench, files, locked};
 use crate::{
-    callout::call::{Call, Manner},
+    callout::call::{Call, CallOptions},
     journal::record::{Made, Record},
     run::Run,
     system::cleanup,
@@ -17,10 +17,10 @@ use std::sync::{Mutex, PoisonError, atomic::Ordering};
 pub struct Closed {
     pub calls: Vec<Call>,
     pub notes: Vec<String>,
-    /// Changes that [`Bench::look`] recorded.
+    /// Changes that [`Bench::record_changes`] recorded.
     pub changes: Vec<String>,
     /// Mounts and loop devices that the driver should have removed when it unmounted and detached.
-    pub left: Vec<String>,
+    pub leftovers: Vec<String>,
     pub cleared: Result<()>,
 }
 
@@ -43,20 +43,24 @@ impl Bench<'_> {
     /// Undoes everything that the check made, and removes what the driver left. Does nothing if `keep` is set,
     /// so that people can inspect it.
     pub fn close(self, keep: bool) -> Closed {
-        let mut left = Vec::new();
-        let cleared = if keep { Ok(()) } else { self.clear(&mut left) };
+        let mut leftovers = Vec::new();
+        let cleared = if keep {
+            Ok(())
+        } else {
+            self.clear(&mut leftovers)
+        };
         Closed {
             calls: unlocked(self.calls),
             notes: unlocked(self.notes),
             changes: unlocked(self.changes).unwrap_or_default(),
-            left,
+            leftovers,
             cleared,
         }
     }
 
-    fn clear(&self, left: &mut Vec<String>) -> Result<()> {
+    fn clear(&self, leftovers: &mut Vec<String>) -> Result<()> {
         self.restarting.store(false, Ordering::Relaxed);
-        *locked(&self.manner) = Manner::default();
+        *locked(&self.call_options) = CallOptions::default();
         let mut made = locked(&self.made).clone();
         let unwritten = if self.run.source == Source::Existing {
             let unwritten = self.unwrite(&made);
@@ -77,13 +81,13 @@ impl Bench<'_> {
             for (name, traces) in &made.volumes {
                 for node in &traces.nodes {
                     let argv = ["detach".to_owned(), name.clone(), node.clone()];
-                    first = first.and(self.run.call(&argv, &Manner::default()).map(drop));
+                    first = first.and(self.run.call(&argv, &CallOptions::default()).map(drop));
                 }
             }
         }
-        left.extend(cleanup::clear(&self.dir)?);
+        leftovers.extend(cleanup::clear(&self.dir)?);
         for traces in made.volumes.values() {
-            left.extend(self.run.release(traces)?);
+            leftovers.extend(self.run.release(traces)?);
         }
         for (directory, _) in mounts.mounts {
             self.record(Record::Unmounted { directory })?;
@@ -116,10 +120,10 @@ impl Bench<'_> {
             let Some(options) = options else { continue };
             let removed = (|| {
                 let volume = self.run.provisioned(name, options)?;
-                let mount_point = self.up(&volume, "sanity-last", "rw")?;
+                let mount_point = self.attach_and_mount(&volume, "sanity-last", "rw")?;
                 let removed = files::remove(self, &mount_point);
                 // If the driver fails to unmount, the caller's cleanup does.
-                let _ = self.down(&mount_point);
+                let _ = self.unmount_and_detach(&mount_point);
                 removed
             })();
             let removed = removed.map_err(|stop: Stop| stop.error(&self.run.masks));

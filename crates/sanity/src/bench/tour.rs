@@ -38,7 +38,7 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     for callout in CALLOUTS {
         let directory = bench.dir.join("nobody").join(callout);
         system::make_directory(&directory).map_err(anyhow::Error::from)?;
-        bench.call(&run.nobody(callout, &directory))?;
+        bench.call(&run.missing_volume_arguments(callout, &directory))?;
     }
     bench.call(&["sanity-unknown", "{}"])?;
     bench.call(&["mount"])?;
@@ -49,7 +49,7 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     let volume = bench.volume()?;
     let name = argument::object(&volume.members("rw"));
     bench.call(&["getvolumename", &name])?;
-    let mount_point = match bench.up(&volume, "sanity-pod", "rw") {
+    let mount_point = match bench.attach_and_mount(&volume, "sanity-pod", "rw") {
         Ok(mount_point) => mount_point,
         // The failed call is recorded among the calls.
         Err(Stop::Fault(fault)) => {
@@ -62,7 +62,7 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     };
     bench.call(&["isattached", &name, run.node()])?;
     bench.call(&bench.expand_arguments(&mount_point, volume.bytes, volume.bytes))?;
-    match bench.down(&mount_point) {
+    match bench.unmount_and_detach(&mount_point) {
         Err(Stop::Fault(fault)) => {
             let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
             Ok(Some(format!(

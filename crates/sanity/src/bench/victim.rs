@@ -19,7 +19,7 @@ use std::{
 
 /// Callouts in the order in which they get the value. Everything is unmounted before `detach` and the
 /// callouts after it.
-const TOLD: [&str; 9] = [
+const CALLOUT_ORDER: [&str; 9] = [
     "getvolumename",
     "attach",
     "waitforattach",
@@ -42,7 +42,7 @@ pub struct Victim<'a, 'run> {
 
 /// A callout that was made with a hostile value.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct HostileCall<'a> {
     pub call: Call,
     /// The directory that the callout got.
     pub dir: PathBuf,
@@ -51,7 +51,7 @@ pub struct Told<'a> {
 }
 
 /// A function that judges every callout.
-pub type Judge<'a> = &'a mut (dyn FnMut(&Told) -> Verdict + Send);
+pub type Judge<'a> = &'a mut (dyn FnMut(&HostileCall) -> Verdict + Send);
 
 impl<'a, 'run> Victim<'a, 'run> {
     pub fn new(bench: &'a Bench<'run>) -> Self {
@@ -64,7 +64,7 @@ impl<'a, 'run> Victim<'a, 'run> {
 
     /// Makes, in the sandbox, every callout that takes the changed members of the JSON, or the name in `detach`;
     /// for each of the targets in turn.
-    pub fn tell(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
+    pub fn call_with(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
         while let Some(first) = targets.first() {
             let volume = self.volume(first)?;
             let device = match self.volume {
@@ -78,7 +78,7 @@ impl<'a, 'run> Victim<'a, 'run> {
                     if number > 0 && self.wants_another(members) {
                         break;
                     }
-                    self.told(members, (&volume, &device), judge)?;
+                    self.make_callouts(members, (&volume, &device), judge)?;
                     number += 1;
                     if members.contains_key(argument::NAME) {
                         // The volume may now be detached.
@@ -92,26 +92,29 @@ impl<'a, 'run> Victim<'a, 'run> {
         Ok(())
     }
 
-    fn told(
+    fn make_callouts(
         &mut self,
         members: &Options,
         volume: (&Volume, &str),
-        judge: &mut (dyn FnMut(&Told) -> Verdict + Send),
+        judge: &mut (dyn FnMut(&HostileCall) -> Verdict + Send),
     ) -> Verdict {
         let bench = self.bench;
-        for callout in TOLD.into_iter().filter(|name| bench.run.supports(name)) {
-            let told = told(bench, callout, members, volume)?;
-            let Some(told) = told else { continue };
+        for callout in CALLOUT_ORDER
+            .into_iter()
+            .filter(|name| bench.run.supports(name))
+        {
+            let hostile = make_callout(bench, callout, members, volume)?;
+            let Some(hostile) = hostile else { continue };
             let mounts = ["mount", "mountdevice"].contains(&callout);
-            self.used |= mounts && told.call.succeeded();
-            judge(&told)?;
+            self.used |= mounts && hostile.call.succeeded();
+            judge(&hostile)?;
         }
-        taken_down(bench)
+        unmount_all(bench)
     }
 
     /// Attaches the volume as usual. Other checks judge how the driver does that.
     fn attached(&self, volume: &Volume) -> Result<String, Stop> {
-        match self.bench.attached(volume, "rw") {
+        match self.bench.attach_and_wait(volume, "rw") {
             Err(Stop::Fault(_)) => Ok(String::new()),
             other => other,
         }
@@ -128,7 +131,7 @@ impl<'a, 'run> Victim<'a, 'run> {
     fn volume(&mut self, members: &Options) -> Result<Volume, Stop> {
         let bench = self.bench;
         if !system::is_root() || !bench.run.source.is_fresh() {
-            return Ok(bench.run.nobodys());
+            return Ok(bench.run.missing_volume());
         }
         if self.wants_another(members)
             && let Some(old) = self.volume.take()
@@ -146,17 +149,17 @@ impl<'a, 'run> Victim<'a, 'run> {
 }
 
 /// Makes one callout with the value. None if the callout takes none of the members.
-fn told<'a>(
+fn make_callout<'a>(
     bench: &Bench,
     callout: &str,
     members: &Options,
     (volume, device): (&'a Volume, &'a str),
-) -> Result<Option<Told<'a>>, Stop> {
+) -> Result<Option<HostileCall<'a>>, Stop> {
     let own = |callout: &str| bench.dir.join("place").join(callout);
     let mut dir = own(callout);
     system::make_directory(&dir).context("make a directory")?;
     if callout == "detach" {
-        taken_down(bench)?;
+        unmount_all(bench)?;
     }
     if callout == "expandfs" {
         for mounted in ["mountdevice", "mount"].map(own) {
@@ -178,7 +181,7 @@ fn told<'a>(
         return Ok(None);
     }
     let call = bench.call(&argv)?;
-    Ok(Some(Told {
+    Ok(Some(HostileCall {
         call,
         dir,
         volume,
@@ -187,7 +190,7 @@ fn told<'a>(
 }
 
 /// Lets the driver unmount, and removes the mounts that remain.
-fn taken_down(bench: &Bench) -> Verdict {
+fn unmount_all(bench: &Bench) -> Verdict {
     for (callout, undone) in [("mount", "unmount"), ("mountdevice", "unmountdevice")] {
         let dir = bench.dir.join("place").join(callout);
         if mounts::below(&dir)?.is_empty() {
@@ -203,7 +206,7 @@ fn taken_down(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-impl Told<'_> {
+impl HostileCall<'_> {
     /// Whether the callout should have mounted something, but nothing is mounted.
     pub fn mounted_nothing(&self) -> Result<bool> {
         let mounts = ["mount", "mountdevice"].contains(&self.call.callout());

@@ -23,7 +23,7 @@ impl Bench<'_> {
         let name = match run.source {
             Source::None => {
                 let why = "no volumes: give --options, or [volume] create and remove";
-                return Err(Stop::Left(why.to_owned()));
+                return Err(Stop::Skipped(why.to_owned()));
             }
             Source::Existing => format!("sanity-{}", run.tag),
             _ => format!("sanity-{}-{number}", run.tag),
@@ -104,12 +104,12 @@ impl Bench<'_> {
         let volume = self.volume()?;
         let Some(content) = volume.content.clone() else {
             let why = "it is not known where a volume's bytes are: give [volume] content";
-            return Err(Stop::Left(why.to_owned()));
+            return Err(Stop::Skipped(why.to_owned()));
         };
         ensure_content(&content)?;
         if !content::is_blank(&content)? {
             let why = "a blank volume: those that were made have something on them";
-            return Err(Stop::Left(why.to_owned()));
+            return Err(Stop::Skipped(why.to_owned()));
         }
         Ok((volume, content))
     }

@@ -12,11 +12,11 @@ use std::{ffi::OsString, fmt::Write as _, path::PathBuf, time::Duration};
 
 /// How a call differs from kubelet's usual one.
 #[derive(Clone, Debug, Default)]
-pub struct Manner {
+pub struct CallOptions {
     /// A program with its arguments that is run in front of the driver's command line.
-    pub through: Vec<OsString>,
-    /// Like `through`, but only shown in reports, because the caller is already in that environment.
-    pub around: &'static [&'static str],
+    pub wrapper: Vec<OsString>,
+    /// Like `wrapper`, but only shown in reports, because the caller is already in that environment.
+    pub shown_prefix: &'static [&'static str],
     /// The driver's environment, instead of [`PATH`] alone.
     pub environment: Option<Vec<(String, String)>>,
     /// A signal after this time, to the driver alone or to its whole process group.
@@ -25,7 +25,7 @@ pub struct Manner {
     pub deadline: Option<Duration>,
 }
 
-impl Manner {
+impl CallOptions {
     /// All variables in the driver's environment.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         let usual = self.environment.is_none().then_some(("PATH", PATH));
@@ -49,7 +49,7 @@ pub enum Exit {
 pub struct Call {
     pub executable: PathBuf,
     pub argv: Vec<String>,
-    pub manner: Manner,
+    pub options: CallOptions,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub exit: Exit,
@@ -123,12 +123,12 @@ impl Call {
     /// replaced.
     pub fn command(&self, masks: &[String]) -> String {
         let mut words = vec!["env".to_owned(), "-i".to_owned()];
-        let variables = self.manner.variables();
+        let variables = self.options.variables();
         words.extend(variables.map(|(key, value)| format!("{key}={value}")));
-        let around = self.manner.around.iter();
-        words.extend(around.map(|word| (*word).to_owned()));
-        let through = self.manner.through.iter();
-        words.extend(through.map(|word| word.to_string_lossy().into_owned()));
+        let prefix = self.options.shown_prefix.iter();
+        words.extend(prefix.map(|word| (*word).to_owned()));
+        let wrapper = self.options.wrapper.iter();
+        words.extend(wrapper.map(|word| word.to_string_lossy().into_owned()));
         words.push(self.executable.to_string_lossy().into_owned());
         words.extend(self.argv.iter().cloned());
         let words: Vec<_> = words
@@ -136,7 +136,7 @@ impl Call {
             .map(|word| quoted(&masked(word, masks)))
             .collect();
         let mut line = words.join(" ") + " </dev/null";
-        if let Some((after, signal, to)) = self.manner.signal {
+        if let Some((after, signal, to)) = self.options.signal {
             let whom = match to {
                 SignalTo::Process => "it",
                 SignalTo::Group => "its process group",
@@ -177,11 +177,11 @@ impl Call {
 mod tests {
     use super::*;
 
-    fn call(words: &[&str], manner: Manner) -> Call {
+    fn call(words: &[&str], options: CallOptions) -> Call {
         Call {
             executable: "/bin/driver".into(),
             argv: words.iter().map(|word| (*word).to_owned()).collect(),
-            manner,
+            options,
             stdout: Vec::new(),
             stderr: Vec::new(),
             exit: Exit::Code(0),
@@ -202,7 +202,7 @@ mod tests {
         ];
         let masks = ["c2VjcmV0", "pass'word"].map(str::to_owned);
         assert_eq!(
-            call(&words, Manner::default()).command(&masks),
+            call(&words, CallOptions::default()).command(&masks),
             format!(
                 r#"env -i PATH={PATH} /bin/driver mount '/a b' '{{"x":"it'\''s ***"}}' '' $'\x0a' '***' </dev/null"#
             )
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn a_command_without_any_environment_says_so() {
-        let manner = Manner {
+        let options = CallOptions {
             environment: Some(Vec::new()),
-            around: &["unshare", "--mount"],
-            ..Manner::default()
+            shown_prefix: &["unshare", "--mount"],
+            ..CallOptions::default()
         };
         assert_eq!(
-            call(&["init"], manner).command(&[]),
+            call(&["init"], options).command(&[]),
             "env -i unshare --mount /bin/driver init </dev/null"
         );
     }
@@ -233,7 +233,7 @@ mod tests {
                 stdout: b"{}\n".to_vec(),
                 took: Duration::from_millis(250),
                 exit,
-                ..call(&["init"], Manner::default())
+                ..call(&["init"], CallOptions::default())
             };
             assert_eq!(call.answer(&[]), text);
         }
@@ -245,7 +245,7 @@ mod tests {
         for before in 1990..2000 {
             let call = Call {
                 stdout: format!("{}{secret}", "x".repeat(before)).into_bytes(),
-                ..call(&["init"], Manner::default())
+                ..call(&["init"], CallOptions::default())
             };
             let answer = call.answer(&[secret.to_owned()]);
             assert!(!answer.contains("c2"), "{answer}");
@@ -253,7 +253,7 @@ mod tests {
         let output = "\u{1b}[2Ja\r\nb\u{9b}1mc2VjcmV0";
         let call = Call {
             stdout: output.as_bytes().to_vec(),
-            ..call(&["\u{9b}1m"], Manner::default())
+            ..call(&["\u{9b}1m"], CallOptions::default())
         };
         let expected = "\\u{1b}[2Ja\\r\nb\\u{9b}1m*** (exit 0, 0.000 s)";
         assert_eq!(call.answer(&[secret.to_owned()]), expected);
@@ -263,14 +263,14 @@ mod tests {
 
     #[test]
     fn a_command_says_how_the_call_was_made() {
-        let manner = Manner {
-            through: ["sh", "-c", r#"exec "$0" <&-"#].map(OsString::from).into(),
+        let options = CallOptions {
+            wrapper: ["sh", "-c", r#"exec "$0" <&-"#].map(OsString::from).into(),
             environment: Some(vec![("LANG".to_owned(), "tr_TR".to_owned())]),
             signal: Some((Duration::from_millis(7), Signal::SIGKILL, SignalTo::Group)),
-            ..Manner::default()
+            ..CallOptions::default()
         };
         assert_eq!(
-            call(&["init"], manner).command(&[]),
+            call(&["init"], options).command(&[]),
             r#"env -i LANG=tr_TR sh -c 'exec "$0" <&-' /bin/driver init </dev/null # SIGKILL to its process group after 7 ms"#
         );
     }

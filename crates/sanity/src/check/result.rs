@@ -11,7 +11,7 @@ pub enum Ended {
     Failed(Box<Failure>),
     NotApplicable(String),
     /// Not run, because this is missing.
-    Left(String),
+    Skipped(String),
     /// The tester failed to run it.
     Error(String),
 }
@@ -36,7 +36,7 @@ pub struct Finished {
     /// All calls of the check, in order.
     pub calls: Vec<Call>,
     /// Mounts and loop devices that the tester had to remove in place of the driver.
-    pub left: Vec<String>,
+    pub leftovers: Vec<String>,
     pub took: Duration,
 }
 
@@ -51,9 +51,12 @@ impl Finished {
                 mask(&mut failure.found);
                 failure.changes.iter_mut().for_each(mask);
             }
-            Ended::NotApplicable(why) | Ended::Left(why) | Ended::Error(why) => mask(why),
+            Ended::NotApplicable(why) | Ended::Skipped(why) | Ended::Error(why) => mask(why),
         }
-        self.notes.iter_mut().chain(&mut self.left).for_each(mask);
+        self.notes
+            .iter_mut()
+            .chain(&mut self.leftovers)
+            .for_each(mask);
         self
     }
 }

@@ -113,7 +113,9 @@ fn refused(call: &Call) -> Verdict {
 /// Makes every callout for a volume that does not exist, with changed arguments.
 fn each(bench: &Bench, change: impl Fn(&mut Vec<String>), judge: fn(&Call) -> Verdict) -> Verdict {
     for callout in CALLOUTS {
-        let mut argv = bench.run.nobody(callout, &bench.dir.join("nowhere"));
+        let mut argv = bench
+            .run
+            .missing_volume_arguments(callout, &bench.dir.join("nowhere"));
         change(&mut argv);
         judge(&bench.call(&argv)?)?;
     }
@@ -122,7 +124,9 @@ fn each(bench: &Bench, change: impl Fn(&mut Vec<String>), judge: fn(&Call) -> Ve
 
 fn missing(bench: &Bench) -> Verdict {
     for callout in &CALLOUTS[1..] {
-        let whole = bench.run.nobody(callout, &bench.dir.join("nowhere"));
+        let whole = bench
+            .run
+            .missing_volume_arguments(callout, &bench.dir.join("nowhere"));
         for length in 1..whole.len() {
             // A driver may accept a callout without its last argument if that is a name or a directory.
             refused(&bench.call(&whole[..length])?)?;
@@ -134,7 +138,9 @@ fn missing(bench: &Bench) -> Verdict {
 /// Replaces the JSON argument of each callout that has one by each of the texts.
 fn json(bench: &Bench, texts: &[&str]) -> Verdict {
     for callout in CALLOUTS {
-        let whole = bench.run.nobody(callout, &bench.dir.join("nowhere"));
+        let whole = bench
+            .run
+            .missing_volume_arguments(callout, &bench.dir.join("nowhere"));
         let Some(place) = whole.iter().position(|word| word.starts_with('{')) else {
             continue;
         };

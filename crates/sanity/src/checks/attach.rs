@@ -5,7 +5,7 @@ use crate::{
         Bench,
         files::{self, TEXT},
     },
-    callout::call::{Call, Exit, Manner, Outcome},
+    callout::call::{Call, CallOptions, Exit, Outcome},
     check::{Check, Level, Need},
     system::command::SignalTo,
     verdict::{Stop, Verdict, not_applicable, wrong},
@@ -28,7 +28,7 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             let volume = attachable(bench, "attach")?;
             let (call, device) = attach(bench, &volume, bench.run.node())?;
-            if device.is_empty() && bench.attached(&volume, "rw")?.is_empty() {
+            if device.is_empty() && bench.attach_and_wait(&volume, "rw")?.is_empty() {
                 let expected = "a device from attach, or from waitforattach after it";
                 return Err(wrong(&call, expected, "neither names one"));
             }
@@ -72,10 +72,11 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_attach()?;
             bench.needs_callout("attach")?;
-            let mut call = bench.call(&bench.run.nobody("attach", &bench.dir))?;
+            let mut call = bench.call(&bench.run.missing_volume_arguments("attach", &bench.dir))?;
             if let Outcome::Success(reply) = call.outcome() {
                 // The controller manager may run where the driver cannot see devices; kubelet runs on the node.
-                let (volume, device) = (bench.run.nobodys(), reply.device.unwrap_or_default());
+                let (volume, device) =
+                    (bench.run.missing_volume(), reply.device.unwrap_or_default());
                 let argv = bench
                     .run
                     .arguments("waitforattach", &volume, &bench.dir, &device);
@@ -232,7 +233,7 @@ fn read_only_first(bench: &Bench) -> Verdict {
     if call.failed() {
         return Ok(());
     }
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     if let Err(error) = files::try_write(bench, &mount_point, "sanity", TEXT) {
         return Err(wrong(
             &call,
@@ -240,7 +241,7 @@ fn read_only_first(bench: &Bench) -> Verdict {
             error.to_string(),
         ));
     }
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 /// A device that does not exist.
@@ -249,17 +250,17 @@ const NEVER: &str = "/dev/sanity-never";
 fn terminated(bench: &Bench) -> Verdict {
     bench.needs_attach()?;
     bench.needs_callout("waitforattach")?;
-    let manner = Manner {
+    let options = CallOptions {
         signal: Some((Duration::from_secs(1), Signal::SIGTERM, SignalTo::Process)),
         deadline: Some(Duration::from_secs(11)),
-        ..Manner::default()
+        ..CallOptions::default()
     };
     // A driver waits for the device of an existing volume, but may refuse a volume that does not exist.
     let volume = match bench.run.source {
-        Source::None => bench.run.nobodys(),
+        Source::None => bench.run.missing_volume(),
         _ => bench.volume()?,
     };
-    let call = bench.call_as(&["waitforattach", NEVER, &volume.json("rw")], &manner)?;
+    let call = bench.call_with_options(&["waitforattach", NEVER, &volume.json("rw")], &options)?;
     let found = match (call.exit, call.outcome()) {
         (Exit::Deadline, _) => {
             let expected = "an end within ten seconds of SIGTERM";

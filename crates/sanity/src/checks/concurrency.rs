@@ -112,7 +112,7 @@ fn same_mount(bench: &Bench) -> Verdict {
 
 fn race(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mount_point = bench.format_stage(&volume, "rw")?;
+    let mount_point = bench.prepare_format(&volume, "rw")?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
     for call in together(bench, &vec![argv; 8])? {
         bench.expect_mounted(&mount_point, &call)?;
@@ -122,14 +122,14 @@ fn race(bench: &Bench) -> Verdict {
         return Err(fault("one mount on the directory", format!("{found}")));
     }
     files::write(bench, &mount_point, "sanity", TEXT)?;
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     bench.done_with(&volume)
 }
 
 fn against(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     for _ in 0..ROUNDS {
         let mount = bench.mount_arguments(&mount_point, "rw")?;
         let unmount = bench.unmount_arguments(&mount_point);
@@ -145,20 +145,20 @@ fn against(bench: &Bench) -> Verdict {
             ));
         }
     }
-    again(bench, &mount_point)
+    check_remount(bench, &mount_point)
 }
 
 /// Checks that the volume can be mounted again and has its data, and unmounts it.
-fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+fn check_remount(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let call = bench.mount(mount_point, "rw")?;
     bench.expect_mounted_once(mount_point, &call)?;
-    bench.down(mount_point)
+    bench.unmount_and_detach(mount_point)
 }
 
 fn two_volumes(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let mount_points: Vec<MountPoint> = (0..2)
-        .map(|_| bench.format_stage(&bench.volume()?, "rw"))
+        .map(|_| bench.prepare_format(&bench.volume()?, "rw"))
         .collect::<Result<_, Stop>>()?;
     let calls: Vec<_> = mount_points
         .iter()
@@ -175,13 +175,13 @@ fn two_volumes(bench: &Bench) -> Verdict {
     }
     for mount_point in &mount_points {
         own(bench, mount_point)?;
-        bench.down(mount_point)?;
+        bench.unmount_and_detach(mount_point)?;
     }
     // Two loop devices of one volume have separate caches, so a mix-up may show only after both are gone.
     for mount_point in &mount_points {
-        let mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+        let mount_point = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
         own(bench, &mount_point)?;
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
     }
     Ok(())
 }
@@ -202,7 +202,7 @@ fn own(bench: &Bench, mount_point: &MountPoint) -> Verdict {
 fn stale_lock(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
     let first = bench.call(&argv)?;
     bench.expect_mounted(&mount_point, &first)?;
@@ -223,8 +223,8 @@ fn stale_lock(bench: &Bench) -> Verdict {
             return Err(wrong(&call, "an answer in the usual time", found));
         }
     }
-    bench.down(&mount_point)?;
-    cuts.met(bench)
+    bench.unmount_and_detach(&mount_point)?;
+    cuts.require_hits(bench)
 }
 
 fn parallel(bench: &Bench) -> Verdict {
@@ -233,7 +233,7 @@ fn parallel(bench: &Bench) -> Verdict {
     // Eight smaller volumes must fit into the space of the earlier ones.
     for _ in 0..8 {
         let volume = bench.volume()?;
-        mount_points.push(bench.up(&volume, "sanity-pod", "rw")?);
+        mount_points.push(bench.attach_and_mount(&volume, "sanity-pod", "rw")?);
     }
     for _ in 0..2 {
         let mut calls = Vec::new();
@@ -255,7 +255,7 @@ fn parallel(bench: &Bench) -> Verdict {
                 format!("{found}"),
             ));
         }
-        again(bench, mount_point)?;
+        check_remount(bench, mount_point)?;
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_attach()?;
             bench.needs_callout("detach")?;
-            detach(bench, &bench.run.nobodys(), bench.run.node())
+            detach(bench, &bench.run.missing_volume(), bench.run.node())
         },
     },
     Check {
@@ -160,8 +160,9 @@ fn errors_are_not_false(bench: &Bench) -> Verdict {
     attach_or_none(bench, &volume)?;
     let mut asked = vec!["{\"broken\"".to_owned(), "[]".to_owned()];
     let run = bench.run;
-    let tells =
-        |key: &&String| run.source.is_fresh() && volume.options.get(*key) != run.gone.get(*key);
+    let tells = |key: &&String| {
+        run.source.is_fresh() && volume.options.get(*key) != run.missing_options.get(*key)
+    };
     for key in volume.options.keys().filter(tells) {
         let mut less = volume.clone();
         less.options.remove(key);
@@ -181,15 +182,15 @@ fn errors_are_not_false(bench: &Bench) -> Verdict {
 
 fn busy(bench: &Bench) -> Verdict {
     let volume = attachable(bench, "detach")?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-    let pod = bench.bound(&mount_point)?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
+    let pod = bench.bind_to_pod(&mount_point)?;
     for round in 0..2 {
         if round == 1 {
             // A pod's bind mount stays when the node's mount is gone.
             if pod.is_none() {
                 break;
             }
-            bench.unmounted(&mount_point)?;
+            bench.unmount_and_remove(&mount_point)?;
         }
         let call = bench.call(&["detach", &volume.name, bench.run.node()])?;
         if !call.succeeded() && !call.failed() {
@@ -214,6 +215,6 @@ fn busy(bench: &Bench) -> Verdict {
             bench.note("refused");
         }
     }
-    bench.unbound(pod)?;
-    bench.down(&mount_point)
+    bench.unbind_from_pod(pod)?;
+    bench.unmount_and_detach(&mount_point)
 }

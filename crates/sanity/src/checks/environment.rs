@@ -4,7 +4,7 @@ use crate::{
     bench::{Bench, sandbox},
     callout::{
         CALLOUTS,
-        call::{Call, Exit, Manner, Outcome},
+        call::{Call, CallOptions, Exit, Outcome},
         exec,
     },
     check::{Check, Level, Need},
@@ -33,11 +33,11 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             same_answers(
                 bench,
-                &Manner {
-                    through: ["/bin/sh", "-c", r#"exec "$0" "$@" <&-"#]
+                &CallOptions {
+                    wrapper: ["/bin/sh", "-c", r#"exec "$0" "$@" <&-"#]
                         .map(Into::into)
                         .into(),
-                    ..Manner::default()
+                    ..CallOptions::default()
                 },
             )
         },
@@ -63,9 +63,9 @@ pub const CHECKS: &[Check] = &[
             }
             same_answers(
                 bench,
-                &Manner {
+                &CallOptions {
                     environment: Some(environment),
-                    ..Manner::default()
+                    ..CallOptions::default()
                 },
             )
         },
@@ -134,7 +134,7 @@ fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop
     ] {
         let dir = bench.dir.join("nobody").join(callout);
         system::make_directory(&dir).context("make a directory")?;
-        let argv = bench.run.nobody(callout, &dir);
+        let argv = bench.run.missing_volume_arguments(callout, &dir);
         let answer = kind(&bench.call(&argv)?);
         usual.push((argv, answer));
     }
@@ -142,22 +142,26 @@ fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop
 }
 
 /// Compares outcomes with those in the usual environment. With root, also runs a whole life cycle.
-fn same_answers(bench: &Bench, manner: &Manner) -> Verdict {
-    // A program that is known to work tells whether the machine lacks what this manner needs.
-    let none = exec::run(Path::new("/bin/true"), &[], manner, bench.run.deadline)?;
+fn same_answers(bench: &Bench, options: &CallOptions) -> Verdict {
+    // A program that is known to work tells whether the machine lacks what these options need.
+    let none = exec::run(Path::new("/bin/true"), &[], options, bench.run.deadline)?;
     if none.exit != Exit::Code(0) {
         let said = String::from_utf8_lossy(&none.stderr).trim().to_owned();
-        return Err(Stop::Left(format!(
+        return Err(Stop::Skipped(format!(
             "a machine where that can be done: {said}"
         )));
     }
     let usual = usual_answers(bench)?;
-    as_usual(bench, &usual, manner)
+    as_usual(bench, &usual, options)
 }
 
-fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manner) -> Verdict {
+fn as_usual(
+    bench: &Bench,
+    usual: &[(Vec<String>, &'static str)],
+    options: &CallOptions,
+) -> Verdict {
     for (argv, usual) in usual {
-        let call = bench.call_as(argv, manner)?;
+        let call = bench.call_with_options(argv, options)?;
         if kind(&call) != *usual {
             return Err(wrong(&call, format!("{usual}, as usual"), kind(&call)));
         }
@@ -166,9 +170,9 @@ fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manne
         return Ok(());
     }
     let volume = bench.volume()?;
-    bench.always(manner.clone());
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-    bench.down(&mount_point)
+    bench.set_call_options(options.clone());
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
+    bench.unmount_and_detach(&mount_point)
 }
 
 /// Where programs write logs by default.
@@ -177,11 +181,11 @@ const LOGS: &str = "/var/log";
 /// Runs the comparison in a mount namespace in which the log directory is not writable.
 fn without_a_log(bench: &Bench) -> Verdict {
     if !Path::new(LOGS).is_dir() {
-        return Err(Stop::Left(format!("a machine with {LOGS}")));
+        return Err(Stop::Skipped(format!("a machine with {LOGS}")));
     }
     let usual = usual_answers(bench)?;
-    let manner = Manner {
-        around: &[
+    let options = CallOptions {
+        shown_prefix: &[
             "unshare",
             "--mount",
             "--propagation",
@@ -190,10 +194,10 @@ fn without_a_log(bench: &Bench) -> Verdict {
             "-c",
             r#"mount -t tmpfs -o ro none /var/log && exec "$0" "$@""#,
         ],
-        ..Manner::default()
+        ..CallOptions::default()
     };
     let read_only = || mount_namespace::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
-    sandbox::apart(bench, read_only, || as_usual(bench, &usual, &manner))
+    sandbox::with_changed_mounts(bench, read_only, || as_usual(bench, &usual, &options))
 }
 
 fn untouched(bench: &Bench) -> Verdict {
@@ -218,16 +222,16 @@ fn untouched(bench: &Bench) -> Verdict {
     for callout in CALLOUTS {
         let dir = bench.dir.join("nobody").join(callout);
         system::make_directory(&dir).context("make a directory")?;
-        let call = bench.call(&bench.run.nobody(callout, &dir))?;
+        let call = bench.call(&bench.run.missing_volume_arguments(callout, &dir))?;
         changed(&watch, &call)?;
     }
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
-        let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+        let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
         let call = bench.mount(&mount_point, "rw")?;
         changed(&watch, &call)?;
         bench.expect_mounted(&mount_point, &call)?;
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
         changed(&watch, &call)?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use crate::{
         Bench,
         files::{self, TEXT},
     },
-    callout::call::{Call, Manner},
+    callout::call::{Call, CallOptions},
     check::{Check, Level, Need},
     system::{block_devices, command},
     verdict::{Fault, Stop, Verdict, fault, wrong},
@@ -124,13 +124,13 @@ fn blank(bench: &Bench) -> Verdict {
     bench.needs_device()?;
     let volume = bench.volume()?;
     for round in 0..3 {
-        let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+        let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
         if round > 0 && files::read(bench, &mount_point, "once").as_deref() != Some(TEXT) {
             let found = "it is gone: formatted again";
             return Err(fault("the file of the last mount", found));
         }
         files::write(bench, &mount_point, "once", TEXT)?;
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ fn spared(
 /// Makes the callout that would format, or an earlier one that refuses, because a driver may examine a volume
 /// as soon as it is attached. A volume that was mounted is unmounted again.
 fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
-    let mount_point = match bench.format_stage(volume, mode) {
+    let mount_point = match bench.prepare_format(volume, mode) {
         Ok(mount_point) => mount_point,
         Err(Stop::Fault(fault)) => {
             return match fault.call {
@@ -200,7 +200,7 @@ fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
     if bench.run.capabilities.attach {
         let argv = bench.run.arguments("detach", volume, &bench.dir, "");
         // Other checks judge the answer.
-        bench.run.call(&argv, &Manner::default())?;
+        bench.run.call(&argv, &CallOptions::default())?;
     }
     Ok(())
 }
@@ -209,7 +209,7 @@ fn foreign(bench: &Bench) -> Verdict {
     bench.needs_device()?;
     let kinds = planted::filesystems();
     if kinds.len() < 2 {
-        return Err(Stop::Left(
+        return Err(Stop::Skipped(
             "two of mkfs.ext4, mkfs.xfs and mkfs.btrfs".to_owned(),
         ));
     }
@@ -255,7 +255,7 @@ fn ambivalent(bench: &Bench) -> Verdict {
     bench.needs_device()?;
     let kinds = planted::filesystems();
     if !kinds.contains(&"ext4") || !kinds.contains(&"xfs") {
-        return Err(Stop::Left("mkfs.ext4 and mkfs.xfs".to_owned()));
+        return Err(Stop::Skipped("mkfs.ext4 and mkfs.xfs".to_owned()));
     }
     spared(bench, "rw", |content| {
         let stale = bench.dir.join("stale");
@@ -277,7 +277,7 @@ fn unreadable(bench: &Bench) -> Verdict {
     let command = &bench.run.config.volume.break_reads;
     if command.is_empty() {
         let why = "a way to make a volume unreadable: give [volume] break_reads";
-        return Err(Stop::Left(why.to_owned()));
+        return Err(Stop::Skipped(why.to_owned()));
     }
     let (volume, content) = bench.block_volume()?;
     let path = content.to_string_lossy().into_owned();

@@ -56,7 +56,7 @@ fn hung(bench: &Bench) -> Verdict {
 /// Stops a driver in the middle of its work, and makes another call for the same volume.
 fn stopped(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     let usual = bench.unmount(&mount_point)?;
     bench.expect_unmounted(&mount_point, &usual)?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
@@ -88,14 +88,14 @@ fn halfway(
         bench.unmount(mount_point)?;
     }
     let why = "a slower driver: it ends before it can be stopped half-way";
-    Err(Stop::Left(why.to_owned()))
+    Err(Stop::Skipped(why.to_owned()))
 }
 
 /// Makes a program hang that the driver runs for the first mount of a volume, as happens when the storage
 /// is gone.
 fn in_a_tool(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mount_point = bench.format_stage(&volume, "rw")?;
+    let mount_point = bench.prepare_format(&volume, "rw")?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
     let mark = bench.dir.join("hangs");
     let mut hanging = None;
@@ -111,7 +111,7 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         }
         Ok(())
     };
-    sandbox::apart(bench, || without_end(&bench.dir, &mark), start)?;
+    sandbox::with_changed_mounts(bench, || without_end(&bench.dir, &mark), start)?;
     if hanging.is_none() {
         bench.note("it runs neither mkfs nor mount: none could be made to hang");
     } else {
@@ -185,7 +185,7 @@ fn answered(bench: &Bench, argv: &[String], beside: &str) -> Verdict {
 fn repeated(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let call = bench.mount(mount_point, "rw")?;
     bench.expect_mounted(mount_point, &call)?;
-    bench.down(mount_point)
+    bench.unmount_and_detach(mount_point)
 }
 
 #[cfg(test)]

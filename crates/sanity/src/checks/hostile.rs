@@ -9,7 +9,7 @@ use crate::{
     check::{Check, Level, Need},
     system::mounts,
     verdict::{Stop, Verdict, fault, readable, wrong},
-    volume::On,
+    volume::Stage,
 };
 use anyhow::Context;
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -80,7 +80,7 @@ pub const CHECKS: &[Check] = &[
 fn unknown_option(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let mut typo = mount_point.clone();
     typo.volume
         .options
@@ -123,7 +123,7 @@ fn reserved(bench: &Bench) -> Verdict {
     ];
     let mut victim = Victim::new(bench);
     let targets = values.map(|(key, value)| with(key, value));
-    victim.tell(&targets, &mut |told| readable(&told.call))
+    victim.call_with(&targets, &mut |hostile| readable(&hostile.call))
 }
 
 /// Returns the members that get each value: every key of the driver and of the pod alone, with the other
@@ -188,17 +188,17 @@ fn shell(bench: &Bench) -> Verdict {
     ];
     let mut victim = Victim::new(bench);
     for value in &values {
-        victim.tell(&targets(bench, value), &mut |told| {
-            let call = &told.call;
+        victim.call_with(&targets(bench, value), &mut |hostile| {
+            let call = &hostile.call;
             if canary.exists() {
                 let found = "one was run as a command";
                 return Err(wrong(call, "a value is a value", found));
             }
-            if value.starts_with('-') && call.succeeded() && told.mounted_nothing()? {
+            if value.starts_with('-') && call.succeeded() && hostile.mounted_nothing()? {
                 let found = "Success and no mount: it was an option of some program";
                 return Err(wrong(call, "a value is a value", found));
             }
-            if value.contains(LABEL) && told.is_labelled(LABEL)? {
+            if value.contains(LABEL) && hostile.is_labelled(LABEL)? {
                 let found = "a part of it was an option of mkfs";
                 return Err(wrong(call, "a value is a value", found));
             }
@@ -234,10 +234,10 @@ fn traversal(bench: &Bench) -> Verdict {
         .collect();
     let mut victim = Victim::new(bench);
     for value in &values {
-        victim.tell(&targets(bench, value), &mut |told| {
-            let call = &told.call;
+        victim.call_with(&targets(bench, value), &mut |hostile| {
+            let call = &hostile.call;
             readable(call)?;
-            let about = fs::metadata(&told.dir).context("look at the directory")?;
+            let about = fs::metadata(&hostile.dir).context("look at the directory")?;
             let found = forbidden
                 .iter()
                 .find(|(_, dev, ino)| (*dev, *ino) == (about.dev(), about.ino()));
@@ -256,17 +256,17 @@ fn traversal(bench: &Bench) -> Verdict {
 
 fn spaces(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mut mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mut mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let name = "a b\\c#d'e";
     mount_point.dir = bench.dir.join(name).join(&volume.name);
-    if mount_point.on == On::Node {
+    if mount_point.stage == Stage::Node {
         bench.note("the node's directory");
     }
     let call = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted(&mount_point, &call)?;
     let again = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted_once(&mount_point, &again)?;
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     let left: Vec<_> = mounts::below(&bench.dir.join(name))?;
     if left.is_empty() {
         Ok(())

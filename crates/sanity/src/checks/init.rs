@@ -4,7 +4,7 @@ use crate::{
     bench::Bench,
     callout::{
         call::{Call, Outcome},
-        reply::{Reply, Told},
+        reply::{DeclaredCapabilities, Reply},
     },
     check::{Check, Level},
     verdict::{Stop, Verdict, wrong},
@@ -80,14 +80,14 @@ fn init(bench: &Bench) -> Result<(Call, Reply), Stop> {
 fn all_capabilities(bench: &Bench) -> Verdict {
     let (call, reply) = init(bench)?;
     match reply.capabilities {
-        Told::Some(5.., _) => Ok(()),
+        DeclaredCapabilities::Some(5.., _) => Ok(()),
         // Another check judges this.
-        Told::Null => Ok(()),
-        Told::Nothing => Err(wrong(&call, "all five capabilities", "none of them")),
-        Told::Some(told, _) => Err(wrong(
+        DeclaredCapabilities::Null => Ok(()),
+        DeclaredCapabilities::Nothing => Err(wrong(&call, "all five capabilities", "none of them")),
+        DeclaredCapabilities::Some(named, _) => Err(wrong(
             &call,
             "all five capabilities",
-            format!("{told} of them"),
+            format!("{named} of them"),
         )),
     }
 }
@@ -95,7 +95,7 @@ fn all_capabilities(bench: &Bench) -> Verdict {
 fn not_null(bench: &Bench) -> Verdict {
     let call = bench.call(&["init"])?;
     match call.decoded() {
-        Ok(reply) if reply.capabilities == Told::Null => Err(wrong(
+        Ok(reply) if reply.capabilities == DeclaredCapabilities::Null => Err(wrong(
             &call,
             "an object, or no such member",
             "null, which ends kubelet",
@@ -151,7 +151,7 @@ fn no_side_effects(bench: &Bench) -> Verdict {
         return Ok(());
     }
     let answer = first.call.answer(&bench.run.masks);
-    Err(Stop::Left(format!(
+    Err(Stop::Skipped(format!(
         "a driver whose init succeeds in a network and temporary places of its own: {answer}"
     )))
 }

@@ -5,7 +5,7 @@ use crate::{
         Bench, MountPoint,
         files::{self, TEXT},
     },
-    callout::call::{Call, Manner},
+    callout::call::{Call, CallOptions},
     check::{Check, Level, Need},
     config::Kind,
     system::{block_devices, command::SignalTo, mounts},
@@ -73,8 +73,8 @@ fn to(step: u32) -> SignalTo {
 pub struct Cuts {
     what: &'static str,
     took: Duration,
-    made: u32,
-    met: u32,
+    kills: u32,
+    hits: u32,
 }
 
 impl Cuts {
@@ -82,8 +82,8 @@ impl Cuts {
         Cuts {
             what,
             took,
-            made: 0,
-            met: 0,
+            kills: 0,
+            hits: 0,
         }
     }
 
@@ -95,13 +95,13 @@ impl Cuts {
         (step, of): (u32, u32),
         to: SignalTo,
     ) -> Result<(), Stop> {
-        let manner = Manner {
+        let options = CallOptions {
             signal: Some((self.took * step / of, Signal::SIGKILL, to)),
-            ..Manner::default()
+            ..CallOptions::default()
         };
-        let call = bench.call_as(argv, &manner)?;
-        self.made += 1;
-        self.met += u32::from(call.was_killed());
+        let call = bench.call_with_options(argv, &options)?;
+        self.kills += 1;
+        self.hits += u32::from(call.was_killed());
         if !call.was_killed() {
             // The first call was slower than later ones.
             self.took = self.took.min(call.took);
@@ -111,23 +111,23 @@ impl Cuts {
 
     /// Notes how many kills met a running call, and leaves the check out if none did. Called at the end of the
     /// check, so that faults that were found count first.
-    pub fn met(&self, bench: &Bench) -> Verdict {
+    pub fn require_hits(&self, bench: &Bench) -> Verdict {
         let Cuts {
-            what, made, met, ..
+            what, kills, hits, ..
         } = self;
-        bench.note(format!("{met} of {made} kills met {what}"));
-        self.tried()
+        bench.note(format!("{hits} of {kills} kills met {what}"));
+        self.check_hits()
     }
 
-    fn tried(&self) -> Verdict {
+    fn check_hits(&self) -> Verdict {
         let Cuts {
-            what, made, met, ..
+            what, kills, hits, ..
         } = self;
-        if *met > 0 {
+        if *hits > 0 {
             return Ok(());
         }
-        let why = format!("a slower driver: none of {made} kills met {what}, which had ended");
-        Err(Stop::Left(why))
+        let why = format!("a slower driver: none of {kills} kills met {what}, which had ended");
+        Err(Stop::Skipped(why))
     }
 }
 
@@ -142,7 +142,7 @@ fn anywhere(bench: &Bench) -> Verdict {
         cuts.extend(mounts(bench)?);
     }
     for cuts in cuts {
-        cuts.met(bench)?;
+        cuts.require_hits(bench)?;
     }
     Ok(())
 }
@@ -151,24 +151,24 @@ fn anywhere(bench: &Bench) -> Verdict {
 fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     // The first mount of a new volume, which formats.
     let volume = bench.volume()?;
-    let mount_point = bench.format_stage(&volume, "rw")?;
+    let mount_point = bench.prepare_format(&volume, "rw")?;
     let first = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted(&mount_point, &first)?;
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     bench.done_with(&volume)?;
     let mut cuts = Cuts::new("the first mount", first.took);
     for step in 1..=5 {
         let volume = bench.volume()?;
-        let mount_point = bench.format_stage(&volume, "rw")?;
+        let mount_point = bench.prepare_format(&volume, "rw")?;
         let argv = bench.mount_arguments(&mount_point, "rw")?;
         cuts.cut(bench, &argv, (step, 6), to(step))?;
         repeated(bench, &mount_point, false)?;
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
         bench.done_with(&volume)?;
     }
     // Later mounts, and unmounts.
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     if !bench.run.config.volume.read_only {
         files::write(bench, &mount_point, "kept", TEXT)?;
     }
@@ -187,7 +187,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
         mounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
         repeated(bench, &mount_point, !bench.run.config.volume.read_only)?;
     }
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     Ok([cuts, mounts, unmounts])
 }
 
@@ -198,11 +198,11 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
         return Ok(Vec::new());
     }
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     if !run.config.volume.read_only {
         files::write(bench, &mount_point, "kept", TEXT)?;
     }
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     let [attach, detach] =
         ["attach", "detach"].map(|callout| run.arguments(callout, &volume, &bench.dir, ""));
     let usual = |argv: &[String]| {
@@ -217,14 +217,14 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
         ))
     };
     let mut attaches = Cuts::new("an attach", usual(&attach)?.took);
-    let device = bench.attached(&volume, "rw")?;
+    let device = bench.attach_and_wait(&volume, "rw")?;
     let file = block_devices::file_below(Path::new(&device)).unwrap_or_default();
     let mut detaches = Cuts::new("a detach", usual(&detach)?.took);
     let stays = devices(&file, 0)?;
     for step in 1..=POINTS {
         attaches.cut(bench, &attach, (step, POINTS + 1), to(step))?;
         let call = usual(&attach)?;
-        bench.attached(&volume, "rw")?;
+        bench.attach_and_wait(&volume, "rw")?;
         one_device(bench, &call, &file)?;
         detaches.cut(bench, &detach, (step, POINTS + 1), to(step))?;
         let call = usual(&detach)?;
@@ -233,9 +233,9 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
             return Err(wrong(&call, expected, "one does"));
         }
     }
-    let mount_point = bench.last_stage(&volume, "sanity-later", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-later", "rw")?;
     repeated(bench, &mount_point, !run.config.volume.read_only)?;
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     Ok(vec![attaches, detaches])
 }
 
@@ -289,26 +289,26 @@ fn devices(file: &str, most: usize) -> Result<usize> {
 fn parent_gone(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let argv = bench.mount_arguments(&mount_point, "rw")?;
     // The reader of the pipe ends before the driver writes.
     let script = r#"( sleep 0.05; "$0" "$@" ) 2>&1 | true"#;
-    let manner = Manner {
-        through: ["/bin/sh", "-c", script].map(Into::into).into(),
-        ..Manner::default()
+    let options = CallOptions {
+        wrapper: ["/bin/sh", "-c", script].map(Into::into).into(),
+        ..CallOptions::default()
     };
-    bench.call_as(&argv, &manner)?;
+    bench.call_with_options(&argv, &options)?;
     thread::sleep(Duration::from_millis(50));
     repeated(bench, &mount_point, false)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 fn leak(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let mut first = None;
     for round in 0..100 {
-        let mount_point = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
-        bench.down(&mount_point)?;
+        let mount_point = bench.attach_and_mount(&volume, &format!("sanity-pod-{round}"), "rw")?;
+        bench.unmount_and_detach(&mount_point)?;
         if round == 0 {
             first = Some(counted(bench)?);
         }
@@ -361,12 +361,12 @@ mod tests {
     #[test]
     fn what_no_kill_met_is_left_out_with_the_reason() {
         let mut cuts = Cuts::new("a mount", Duration::from_millis(2));
-        cuts.made = 5;
-        let Err(Stop::Left(why)) = cuts.tried() else {
+        cuts.kills = 5;
+        let Err(Stop::Skipped(why)) = cuts.check_hits() else {
             panic!("nothing was tried");
         };
         assert!(why.contains("none of 5 kills met a mount"), "{why}");
-        cuts.met = 1;
-        assert!(cuts.tried().is_ok());
+        cuts.hits = 1;
+        assert!(cuts.check_hits().is_ok());
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     checks::mount::mount_with,
     system::mounts,
     verdict::{Stop, Verdict, fault, readable, wrong},
-    volume::{On, Release},
+    volume::{Release, Stage},
 };
 
 /// Requirements of most checks of the group, and the source of their rules.
@@ -114,22 +114,22 @@ fn read(bench: &Bench, call: &Call, mount_point: &MountPoint) -> Verdict {
 
 fn release(bench: &Bench, release: Release) -> Verdict {
     let volume = bench.volume()?.seen_by(release);
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-    let pod = bench.bound(&mount_point)?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
+    let pod = bench.bind_to_pod(&mount_point)?;
     write(bench, &mount_point)?;
-    bench.unbound(pod)?;
-    bench.down(&mount_point)?;
-    let mount_point = bench.last_stage(&volume, "sanity-later", "rw")?;
+    bench.unbind_from_pod(pod)?;
+    bench.unmount_and_detach(&mount_point)?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-later", "rw")?;
     let call = with_group(bench, &mount_point, release)?;
     bench.expect_mounted(&mount_point, &call)?;
     read(bench, &call, &mount_point)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 /// Mounts for a pod with an fsGroup, in the key of the release. Only for volumes that were made for the check:
 /// the driver may change the owner of all files.
 fn with_group(bench: &Bench, mount_point: &MountPoint, release: Release) -> Result<Call, Stop> {
-    if mount_point.on != On::Pod || !bench.run.source.is_fresh() {
+    if mount_point.stage != Stage::Pod || !bench.run.source.is_fresh() {
         return bench.mount(mount_point, "rw");
     }
     let key = if release < Release::V1_25 {
@@ -143,10 +143,10 @@ fn with_group(bench: &Bench, mount_point: &MountPoint, release: Release) -> Resu
 fn restarts(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     bench.restart_always();
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     write(bench, &mount_point)?;
     // A restarted kubelet finds the volume in a running pod, and repeats attach and mount.
-    bench.attached(&volume, "rw")?;
+    bench.attach_and_wait(&volume, "rw")?;
     let call = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted_once(&mount_point, &call)?;
     read(bench, &call, &mount_point)?;
@@ -158,10 +158,10 @@ fn restarts(bench: &Bench) -> Verdict {
     // One unmount must suffice; `down` repeats it, as kubelet does after a lost answer.
     let call = bench.unmount(&mount_point)?;
     bench.expect_unmounted(&mount_point, &call)?;
-    bench.down(&mount_point)?;
-    let mount_point = bench.up(&volume, "sanity-later", "rw")?;
+    bench.unmount_and_detach(&mount_point)?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-later", "rw")?;
     read(bench, &call, &mount_point)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 fn duplicated(bench: &Bench) -> Verdict {
@@ -177,13 +177,13 @@ fn duplicated(bench: &Bench) -> Verdict {
     if bench.run.capabilities.attach && bench.run.supports("attach") {
         twice(&bench.run.arguments("attach", &volume, &bench.dir, ""))?;
     }
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     bench.mount(&mount_point, "rw")?;
     let call = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted_once(&mount_point, &call)?;
     let call = twice(&bench.unmount_arguments(&mount_point))?;
     bench.expect_unmounted(&mount_point, &call)?;
-    bench.down(&mount_point)?;
+    bench.unmount_and_detach(&mount_point)?;
     if bench.run.capabilities.attach && bench.run.supports("detach") {
         twice(&bench.run.arguments("detach", &volume, &bench.dir, ""))?;
     }
@@ -192,19 +192,19 @@ fn duplicated(bench: &Bench) -> Verdict {
 
 fn reordered(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let pod = bench.mount_point(&volume, "sanity-pod", On::Pod);
+    let pod = bench.mount_point(&volume, "sanity-pod", Stage::Pod);
     // Nothing is mounted yet.
     readable(&bench.call(&bench.unmount_arguments(&pod))?)?;
     readable(&bench.call(&bench.expand_arguments(&pod, volume.bytes, volume.bytes))?)?;
     if bench.run.capabilities.attach {
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     write(bench, &mount_point)?;
     // The pod still uses the volume.
     if bench.run.capabilities.attach {
-        let node = bench.mount_point(&volume, "sanity-pod", On::Node);
-        if mount_point.on == On::Pod {
+        let node = bench.mount_point(&volume, "sanity-pod", Stage::Node);
+        if mount_point.stage == Stage::Pod {
             readable(&bench.call(&bench.unmount_arguments(&node))?)?;
         }
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
@@ -215,5 +215,5 @@ fn reordered(bench: &Bench) -> Verdict {
     let call = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted(&mount_point, &call)?;
     read(bench, &call, &mount_point)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }

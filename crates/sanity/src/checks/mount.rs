@@ -116,10 +116,10 @@ pub const CHECKS: &[Check] = &[
 
 fn happy(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     files::write(bench, &mount_point, "sanity", files::TEXT)?;
     files::expect(bench, &mount_point, "sanity", files::TEXT)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 fn read_only(bench: &Bench) -> Verdict {
@@ -127,15 +127,17 @@ fn read_only(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     if !bench.run.config.volume.read_only {
         // Some drivers format only when the volume is mounted writable.
-        let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-        bench.down(&mount_point)?;
+        let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
+        bench.unmount_and_detach(&mount_point)?;
     }
-    let mount_point = bench.last_stage(&volume, "sanity-reader", "ro")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-reader", "ro")?;
     let call = bench.mount(&mount_point, "ro")?;
     bench.expect_mounted(&mount_point, &call)?;
     match files::try_write(bench, &mount_point, "sanity", files::TEXT) {
         Ok(()) => Err(wrong(&call, "writing fails", "a file was written")),
-        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => bench.down(&mount_point),
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
+            bench.unmount_and_detach(&mount_point)
+        }
         Err(error) => Err(wrong(&call, "writing fails with EROFS", error.to_string())),
     }
 }
@@ -143,16 +145,16 @@ fn read_only(bench: &Bench) -> Verdict {
 fn repeat(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     if let Some(node) = bench.node_mount_point(&mount_point) {
-        again(bench, &node)?;
+        repeat_mount(bench, &node)?;
     }
-    again(bench, &mount_point)?;
-    bench.down(&mount_point)
+    repeat_mount(bench, &mount_point)?;
+    bench.unmount_and_detach(&mount_point)
 }
 
 /// Mounts again where the volume is mounted already.
-fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+fn repeat_mount(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let before = mounts::at(&mount_point.dir)?.len();
     for _ in 0..3 {
         let call = bench.mount(mount_point, "rw")?;
@@ -172,7 +174,7 @@ fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
 fn other_thing(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let other = bench.dir.join("other");
     fs::create_dir(&other).context("make a directory")?;
     let call = onto_other(bench, &mount_point, &other)?;
@@ -181,7 +183,7 @@ fn other_thing(bench: &Bench) -> Verdict {
         .node_mount_point(&mount_point)
         .filter(|_| call.failed());
     let Some(node) = node else { return Ok(()) };
-    bench.unmounted(&node)?;
+    bench.unmount_and_remove(&node)?;
     onto_other(bench, &node, &other).map(drop)
 }
 
@@ -217,7 +219,7 @@ fn missing_volume(bench: &Bench) -> Verdict {
         }
         let dir = bench.dir.join(callout);
         system::make_directory(&dir).context("make a directory")?;
-        let call = bench.call(&bench.run.nobody(callout, &dir))?;
+        let call = bench.call(&bench.run.missing_volume_arguments(callout, &dir))?;
         if call.succeeded() {
             let mounted = !mounts::at(&dir)?.is_empty();
             let found = if mounted {
@@ -263,7 +265,8 @@ fn groups(bench: &Bench) -> Verdict {
         (FS_GROUP_BEFORE, Release::V1_13, 4711),
         (FS_GROUP, Release::V1_25, 4712),
     ] {
-        let mount_point = bench.last_stage(&volume.seen_by(release), "sanity-pod", "rw")?;
+        let mount_point =
+            bench.prepare_final_mount(&volume.seen_by(release), "sanity-pod", "rw")?;
         let call = mount_with(bench, &mount_point, &[(key, &group.to_string())])?;
         bench.expect_mounted(&mount_point, &call)?;
         let found = fs::metadata(&mount_point.dir).context("look at the volume")?;
@@ -271,7 +274,7 @@ fn groups(bench: &Bench) -> Verdict {
             let found = format!("group {}, mode {:o}", found.gid(), found.mode() & 0o7777);
             return Err(wrong(&call, format!("group {group} may write"), found));
         }
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
     }
     Ok(())
 }
@@ -279,7 +282,7 @@ fn groups(bench: &Bench) -> Verdict {
 fn nonempty(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
     let file = mount_point.dir.join("left-by-somebody");
     fs::write(&file, files::TEXT).context("write into the directory")?;
@@ -304,7 +307,7 @@ fn nonempty(bench: &Bench) -> Verdict {
 fn unknown_key(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
     let call = mount_with(
         bench,
         &mount_point,
@@ -314,5 +317,5 @@ fn unknown_key(bench: &Bench) -> Verdict {
         ],
     )?;
     bench.expect_mounted(&mount_point, &call)?;
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }

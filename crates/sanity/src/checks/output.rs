@@ -254,7 +254,7 @@ fn judge(bench: &Bench, rule: fn(&Call) -> Option<(String, String)>) -> Verdict 
         }
     }
     match &tour.cut {
-        Some(why) => Err(Stop::Left(why.clone())),
+        Some(why) => Err(Stop::Skipped(why.clone())),
         None => Ok(()),
     }
 }
@@ -265,7 +265,7 @@ fn consistent(bench: &Bench) -> Verdict {
     let whole = |call: &&Call| {
         bench
             .run
-            .arguments(call.callout(), &bench.run.nobodys(), &bench.dir, "")
+            .arguments(call.callout(), &bench.run.missing_volume(), &bench.dir, "")
             .len()
             == call.argv.len()
     };

@@ -6,7 +6,7 @@ use crate::{
     check::{Check, Level},
     system::{self, mounts},
     verdict::{Stop, Verdict, fault, wrong},
-    volume::{On, Source},
+    volume::{Source, Stage},
 };
 use anyhow::Context;
 use std::{
@@ -64,7 +64,7 @@ fn secrets(bench: &Bench) -> Verdict {
     let started = SystemTime::now();
     let nobody = bench.dir.join("nobody");
     system::make_directory(&nobody).context("make a directory")?;
-    let mut members = bench.run.nobodys().mount_members("rw", "sanity-pod");
+    let mut members = bench.run.missing_volume().mount_members("rw", "sanity-pod");
     members.insert(key.clone(), encoded.clone());
     let mut calls = vec![vec![
         "mount".to_owned(),
@@ -74,17 +74,17 @@ fn secrets(bench: &Bench) -> Verdict {
     let mut mount_point = None;
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
-        let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
-        if stage.on == On::Pod {
-            system::make_directory(&stage.dir).context("make a directory")?;
-            let mut members = stage.volume.mount_members("rw", "sanity-pod");
+        let prepared = bench.prepare_final_mount(&volume, "sanity-pod", "rw")?;
+        if prepared.stage == Stage::Pod {
+            system::make_directory(&prepared.dir).context("make a directory")?;
+            let mut members = prepared.volume.mount_members("rw", "sanity-pod");
             members.insert(key, encoded.clone());
             calls.push(vec![
                 "mount".to_owned(),
-                stage.dir.to_string_lossy().into_owned(),
+                prepared.dir.to_string_lossy().into_owned(),
                 argument::object(&members),
             ]);
-            mount_point = Some(stage);
+            mount_point = Some(prepared);
         }
     }
     for argv in &calls {
@@ -115,7 +115,7 @@ fn secrets(bench: &Bench) -> Verdict {
     if let Some(mount_point) =
         mount_point.filter(|mount_point| mounts::at(&mount_point.dir).is_ok_and(|m| !m.is_empty()))
     {
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
     }
     Ok(())
 }

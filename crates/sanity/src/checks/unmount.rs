@@ -30,8 +30,8 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_unmounting()?;
             let volume = bench.volume()?;
-            let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
-            bench.down(&mount_point)
+            let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
+            bench.unmount_and_detach(&mount_point)
         },
     },
     Check {
@@ -47,12 +47,12 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_unmounting()?;
             let volume = bench.volume()?;
-            let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+            let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
             for _ in 0..2 {
                 let call = bench.unmount(&mount_point)?;
                 bench.expect_unmounted(&mount_point, &call)?;
             }
-            bench.down(&mount_point)
+            bench.unmount_and_detach(&mount_point)
         },
     },
     Check {
@@ -144,7 +144,7 @@ fn dead(bench: &Bench) -> Verdict {
     }
     bench.needs_unmounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     let command = &bench.run.config.volume.kill_server;
     if command.is_empty() {
         shut_down(bench, &mount_point)?;
@@ -170,7 +170,7 @@ fn dead(bench: &Bench) -> Verdict {
 /// Shuts a file system down as XFS and ext4 do when their device fails (`xfs_do_force_shutdown`,
 /// `ext4_force_shutdown`). Never does so if the file system is also mounted outside the tester's directory.
 fn shut_down(bench: &Bench, mount_point: &MountPoint) -> Verdict {
-    let left = |why: &str| Err(Stop::Left(why.to_owned()));
+    let left = |why: &str| Err(Stop::Skipped(why.to_owned()));
     let mount = mounts::at(&mount_point.dir)?.pop();
     let Some(mount) = mount.filter(|mount| ["xfs", "ext4"].contains(&mount.filesystem.as_str()))
     else {
@@ -207,7 +207,7 @@ fn succeeds(bench: &Bench, callout: &str, dir: &std::path::Path) -> Verdict {
 fn busy(bench: &Bench) -> Verdict {
     bench.needs_unmounting()?;
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     // On a read-only volume an open directory keeps it in use.
     let held = if bench.run.config.volume.read_only {
         File::open(&mount_point.dir).context("open the volume")?
@@ -222,13 +222,13 @@ fn busy(bench: &Bench) -> Verdict {
     drop(held);
     let node = bench.node_mount_point(&mount_point);
     let Some(node) = node.filter(|_| bench.run.supports("unmountdevice")) else {
-        return bench.down(&mount_point);
+        return bench.unmount_and_detach(&mount_point);
     };
-    bench.unmounted(&mount_point)?;
+    bench.unmount_and_remove(&mount_point)?;
     let held = File::open(&node.dir).context("open the node's directory")?;
     stays(bench, &node)?;
     drop(held);
-    bench.down(&node)
+    bench.unmount_and_detach(&node)
 }
 
 /// Unmounts a volume that is in use, and checks that it stays usable.
@@ -251,12 +251,12 @@ fn stays(bench: &Bench, mount_point: &MountPoint) -> Verdict {
 fn keeps_data(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     for round in 0..3 {
-        let mount_point = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
+        let mount_point = bench.attach_and_mount(&volume, &format!("sanity-pod-{round}"), "rw")?;
         if round > 0 {
             files::expect(bench, &mount_point, "kept", TEXT)?;
         }
         files::write(bench, &mount_point, "kept", TEXT)?;
-        bench.down(&mount_point)?;
+        bench.unmount_and_detach(&mount_point)?;
     }
     Ok(())
 }

@@ -33,10 +33,10 @@ pub const CHECKS: &[Check] = &[
         source: "GetVolumeName in pkg/volume/flexvolume/plugin.go, 1.6.5 to 1.37",
         run: |bench| {
             // For a volume that does not exist, Not supported is an acceptable answer.
-            if !bench.run.unknown.contains("getvolumename") {
+            if !bench.run.inconclusive.contains("getvolumename") {
                 bench.needs_callout("getvolumename")?;
             }
-            let call = bench.call(&["getvolumename", &bench.run.nobodys().json("rw")])?;
+            let call = bench.call(&["getvolumename", &bench.run.missing_volume().json("rw")])?;
             if call.succeeded() || call.not_supported() {
                 return Ok(());
             }
@@ -49,14 +49,14 @@ fn stable(bench: &Bench) -> Verdict {
     bench.needs_callout("getvolumename")?;
     let name = |volume: &Volume| {
         let call = bench.call(&["getvolumename", &volume.json("rw")])?;
-        let told = match call.outcome() {
+        let name = match call.outcome() {
             Outcome::Success(reply) => reply.volume_name.unwrap_or_default(),
             _ => return Err(wrong(&call, "Success", "something else")),
         };
-        if told.is_empty() {
+        if name.is_empty() {
             return Err(wrong(&call, "a name", "an empty one"));
         }
-        Ok((call, told))
+        Ok((call, name))
     };
     let (one, other) = (bench.volume()?, bench.volume()?);
     let (_, first) = name(&one)?;

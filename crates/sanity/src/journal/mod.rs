@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::{
         journal::record::{Traces, header},
-        volume::On,
+        volume::Stage,
     };
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             },
             Record::Mount {
                 directory: "/d".into(),
-                on: On::Pod,
+                on: Stage::Pod,
             },
             Record::Gone { name: name("b") },
         ] {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(read.header.tag, "0123abcd");
         let known = (&read.source, read.attach, &read.unsupported);
         assert_eq!(known, (&Source::Existing, true, &[name("mount")].into()));
-        assert_eq!(read.made.mounts, [("/d".into(), On::Pod)].into());
+        assert_eq!(read.made.mounts, [("/d".into(), Stage::Pod)].into());
         let traces = Traces {
             bytes: 7,
             nodes: [name("n")].into(),

@@ -3,7 +3,7 @@
 use crate::{
     callout::argument::Options,
     config::Config,
-    volume::{On, Source},
+    volume::{Source, Stage},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -59,7 +59,7 @@ pub enum Record {
     /// Something is about to be mounted on this directory.
     Mount {
         directory: PathBuf,
-        on: On,
+        on: Stage,
     },
     /// Files are about to be written into an existing volume.
     Wrote {
@@ -91,7 +91,7 @@ pub struct Traces {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Made {
     pub volumes: BTreeMap<String, Traces>,
-    pub mounts: BTreeMap<PathBuf, On>,
+    pub mounts: BTreeMap<PathBuf, Stage>,
 }
 
 impl Made {

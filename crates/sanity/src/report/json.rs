@@ -17,7 +17,7 @@ impl Report {
                     "outcome": word(&one.ended),
                     "reason": reason(&one.ended),
                     "notes": one.notes,
-                    "left-behind": one.left,
+                    "left-behind": one.leftovers,
                     "seconds": one.took.as_secs_f64(),
                 });
                 if let Ended::Failed(failure) = &one.ended {

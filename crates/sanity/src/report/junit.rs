@@ -41,7 +41,7 @@ impl Report {
                         format!("<failure type=\"{level}\" message=\"{reason}\">{lines}</failure>")
                     }
                 }
-                Ended::NotApplicable(_) | Ended::Left(_) => {
+                Ended::NotApplicable(_) | Ended::Skipped(_) => {
                     format!("<skipped message=\"{reason}\"/>")
                 }
                 Ended::Error(_) => format!("<error message=\"{reason}\"/>"),
@@ -95,7 +95,7 @@ mod tests {
             })),
             notes: Vec::new(),
             calls: Vec::new(),
-            left: Vec::new(),
+            leftovers: Vec::new(),
             took: Duration::ZERO,
         };
         let report = Report {

@@ -54,7 +54,7 @@ impl Report {
         let left: Vec<_> = self
             .finished
             .iter()
-            .flat_map(|one| one.left.iter().map(|what| (one.check.name, what)))
+            .flat_map(|one| one.leftovers.iter().map(|what| (one.check.name, what)))
             .collect();
         if !left.is_empty() {
             let _ = writeln!(text, "\n### Left behind by the driver\n");

@@ -22,10 +22,10 @@ use std::io::{self, Write as _};
 ///
 /// # Errors
 /// When it cannot be written for any other reason.
-pub fn tell(text: &str) -> Result<()> {
+pub fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        told => told.context("print"),
+        result => result.context("print"),
     }
 }
 
@@ -83,7 +83,7 @@ impl Report {
                 Ended::Passed => &mut count.passed,
                 Ended::Failed(_) => &mut count.failed,
                 Ended::NotApplicable(_) => &mut count.not_applicable,
-                Ended::Left(_) => &mut count.left,
+                Ended::Skipped(_) => &mut count.left,
                 Ended::Error(_) => &mut count.errors,
             } += 1;
         }
@@ -144,7 +144,7 @@ pub fn word(ended: &Ended) -> &'static str {
         Ended::Passed => "passed",
         Ended::Failed(_) => "failed",
         Ended::NotApplicable(_) => "not-applicable",
-        Ended::Left(_) => "left",
+        Ended::Skipped(_) => "left",
         Ended::Error(_) => "error",
     }
 }
@@ -158,6 +158,6 @@ pub fn reason(ended: &Ended) -> Option<String> {
             failure.expected, failure.found
         )),
         Ended::NotApplicable(why) | Ended::Error(why) => Some(why.clone()),
-        Ended::Left(what) => Some(format!("needs {what}")),
+        Ended::Skipped(what) => Some(format!("needs {what}")),
     }
 }

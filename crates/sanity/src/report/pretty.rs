@@ -23,7 +23,7 @@ pub fn progress(one: &Finished, number: usize, of: usize) -> String {
         // Writing to a string does not fail.
         let _ = write!(line, "\n          {note}");
     }
-    for what in &one.left {
+    for what in &one.leftovers {
         let _ = write!(line, "\n          left behind: {what}");
     }
     line
@@ -73,15 +73,15 @@ impl Report {
                 check.why, check.mend
             );
         }
-        for one in self.finished.iter().filter(|one| !one.left.is_empty()) {
-            let (name, left) = (one.check.name, one.left.join(", "));
+        for one in self.finished.iter().filter(|one| !one.leftovers.is_empty()) {
+            let (name, left) = (one.check.name, one.leftovers.join(", "));
             let _ = writeln!(text, "\n{name}: left behind and removed: {left}");
         }
         self.list(&mut text, "not applicable", |ended| {
             matches!(ended, Ended::NotApplicable(_))
         });
         self.list(&mut text, "left out", |ended| {
-            matches!(ended, Ended::Left(_))
+            matches!(ended, Ended::Skipped(_))
         });
         let _ = writeln!(
             text,

@@ -9,8 +9,8 @@ use std::path::Path;
 
 impl Run {
     /// Returns the arguments of a callout for a volume that does not exist, on this directory.
-    pub fn nobody(&self, callout: &str, directory: &Path) -> Vec<String> {
-        self.arguments(callout, &self.nobodys(), directory, "")
+    pub fn missing_volume_arguments(&self, callout: &str, directory: &Path) -> Vec<String> {
+        self.arguments(callout, &self.missing_volume(), directory, "")
     }
 
     /// Returns the arguments of a callout, in the order of Kubernetes 1.6 to 1.37.

@@ -2,7 +2,7 @@
 //! a change that every `init` makes alike cannot be seen later.
 
 use crate::{
-    callout::call::Manner,
+    callout::call::CallOptions,
     run::{FirstInit, Run},
     system::{self, command, mount_namespace, mounts},
 };
@@ -26,15 +26,15 @@ use std::{
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Objects on the machine, each with the state that may change.
-type Things = BTreeMap<String, String>;
+type MachineState = BTreeMap<String, String>;
 
 /// Calls `init`. With root this happens in a mount and a network namespace with empty temporary directories,
 /// so that no other process causes changes.
 pub fn init(run: &Run) -> Result<FirstInit> {
     if !system::is_root() {
-        return watched(run, Manner::default());
+        return watched(run, CallOptions::default());
     }
-    mount_namespace::apart(|| {
+    mount_namespace::in_own_namespace(|| {
         unshare(CloneFlags::CLONE_NEWNET).context("leave the network namespace")?;
         if command::has_tool("ip") {
             let words = ["link", "set", "lo", "up"].map(OsStr::new);
@@ -44,18 +44,18 @@ pub fn init(run: &Run) -> Result<FirstInit> {
         for place in TEMPORARY {
             empty(Path::new(place), run)?;
         }
-        let manner = Manner {
-            around: &["unshare", "--mount", "--net"],
-            ..Manner::default()
+        let options = CallOptions {
+            shown_prefix: &["unshare", "--mount", "--net"],
+            ..CallOptions::default()
         };
-        watched(run, manner)
+        watched(run, options)
     })?
 }
 
-fn watched(run: &Run, manner: Manner) -> Result<FirstInit> {
-    let before = things(run)?;
-    let call = run.call(&["init".to_owned()], &manner)?;
-    let after = things(run)?;
+fn watched(run: &Run, options: CallOptions) -> Result<FirstInit> {
+    let before = machine_state(run)?;
+    let call = run.call(&["init".to_owned()], &options)?;
+    let after = machine_state(run)?;
     let changes = after
         .iter()
         .filter_map(|(what, now)| match before.get(what) {
@@ -106,34 +106,34 @@ fn empty(place: &Path, run: &Run) -> Result<()> {
     Ok(())
 }
 
-fn things(run: &Run) -> Result<Things> {
-    let mut things = Things::new();
+fn machine_state(run: &Run) -> Result<MachineState> {
+    let mut state = MachineState::new();
     // An ordinary user can change neither settings nor mounts, and other processes may meanwhile.
     if system::is_root() {
-        things = settings();
+        state = settings();
         for mount in mounts::all()? {
             let what = format!(
                 "a mount of {} on {}",
                 mount.filesystem,
                 mount.point.display()
             );
-            things.insert(what, mount.source);
+            state.insert(what, mount.source);
         }
     }
     let beside = run.executable.parent().unwrap_or(Path::new("/"));
-    things.extend(files(beside, |_| true));
+    state.extend(files(beside, |_| true));
     // An ordinary user shares these directories with other users.
     let own = |about: &fs::Metadata| system::is_root() || about.uid() == geteuid().as_raw();
     for place in TEMPORARY {
-        things.extend(files(Path::new(place), own));
+        state.extend(files(Path::new(place), own));
     }
-    things.extend(network());
-    Ok(things)
+    state.extend(network());
+    Ok(state)
 }
 
 /// Returns the files of a directory, with size and time.
-fn files(directory: &Path, which: impl Fn(&fs::Metadata) -> bool) -> Things {
-    let mut found = Things::new();
+fn files(directory: &Path, which: impl Fn(&fs::Metadata) -> bool) -> MachineState {
+    let mut found = MachineState::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else {
             continue;
@@ -151,9 +151,9 @@ fn files(directory: &Path, which: impl Fn(&fs::Metadata) -> bool) -> Things {
 }
 
 /// Returns the interfaces and listening sockets of this thread's network namespace.
-fn network() -> Things {
+fn network() -> MachineState {
     let read = |name: &str| fs::read_to_string(Path::new("/proc/thread-self/net").join(name));
-    let mut found = Things::new();
+    let mut found = MachineState::new();
     for line in read("dev").unwrap_or_default().lines().skip(2) {
         let name = line.split(':').next().unwrap_or_default().trim();
         // An ordinary user can make none.
@@ -175,7 +175,7 @@ fn network() -> Things {
 
 /// Parses `/proc/net/tcp` (`tcp4_seq_show` in `net/ipv4/tcp_ipv4.c`): address and port are hexadecimal, state
 /// 0A means listening, and the eighth field is the user.
-fn listening(kind: &str, table: &str, user: &str) -> Things {
+fn listening(kind: &str, table: &str, user: &str) -> MachineState {
     let sockets = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let listens = *fields.get(3)? == "0A" && (*fields.get(7)? == user || user == "0");
@@ -192,7 +192,7 @@ fn listening(kind: &str, table: &str, user: &str) -> Things {
 
 /// Parses `/proc/net/unix` (`unix_seq_show` in `net/unix/af_unix.c`): the fourth field has flags, of which
 /// 10000 means listening, and the last field is the path, if any.
-fn listening_locally(table: &str) -> Things {
+fn listening_locally(table: &str) -> MachineState {
     let sockets = table.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
@@ -203,8 +203,8 @@ fn listening_locally(table: &str) -> Things {
 }
 
 /// Returns kernel settings of the kinds that drivers were seen to change. Only an administrator should.
-fn settings() -> Things {
-    let mut found = Things::new();
+fn settings() -> MachineState {
+    let mut found = MachineState::new();
     for directory in ["kernel", "vm", "fs", "net/ipv4"] {
         let Ok(entries) = fs::read_dir(Path::new("/proc/sys").join(directory)) else {
             continue;

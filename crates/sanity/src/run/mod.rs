@@ -8,7 +8,7 @@ use crate::{
     callout::{
         FOR_ATTACHING,
         argument::{self, Options},
-        call::{Call, Manner},
+        call::{Call, CallOptions},
         exec,
         reply::Capabilities,
     },
@@ -55,11 +55,11 @@ pub struct Run {
     /// Callouts that the driver does not support.
     pub unsupported: BTreeSet<String>,
     /// Callouts that answered Not supported for a volume that does not exist, if no existing volume could be asked for.
-    pub unknown: BTreeSet<String>,
+    pub inconclusive: BTreeSet<String>,
     /// The keys in the options of its volumes.
     pub option_keys: BTreeSet<String>,
     /// Plausible options of a volume that does not exist.
-    pub gone: Options,
+    pub missing_options: Options,
     pub masks: Vec<String>,
     pub count: AtomicUsize,
     /// Set if the tester's files could not be removed from an existing volume.
@@ -119,9 +119,9 @@ impl Run {
             first: None,
             capabilities: Capabilities::default(),
             unsupported: BTreeSet::new(),
-            unknown: BTreeSet::new(),
+            inconclusive: BTreeSet::new(),
             option_keys: config.options.keys().cloned().collect(),
-            gone: Options::new(),
+            missing_options: Options::new(),
             masks,
             count: AtomicUsize::new(0),
             keeps_files: AtomicBool::new(false),
@@ -131,7 +131,7 @@ impl Run {
     }
 
     /// Recreates an earlier run, to undo what it made.
-    pub fn again(read: &Read, secrets: Options) -> Self {
+    pub fn from_journal(read: &Read, secrets: Options) -> Self {
         let mut run = Run::new(&read.header, secrets, None);
         run.source = read.source.clone();
         run.capabilities.attach = read.attach;
@@ -147,10 +147,10 @@ impl Run {
     }
 
     /// Returns a volume that does not exist, with plausible options.
-    pub fn nobodys(&self) -> Volume {
+    pub fn missing_volume(&self) -> Volume {
         Volume {
             name: format!("sanity-{}-nobody", self.tag),
-            options: self.gone.clone(),
+            options: self.missing_options.clone(),
             ..self.unmade()
         }
     }
@@ -201,7 +201,7 @@ impl Run {
     pub fn supports(&self, callout: &str) -> bool {
         self.is_called(callout)
             && !self.unsupported.contains(callout)
-            && !self.unknown.contains(callout)
+            && !self.inconclusive.contains(callout)
     }
 
     /// Whether kubelet formats and mounts the device itself, because the driver has neither `mountdevice` nor `mount`.
@@ -209,7 +209,7 @@ impl Run {
         !self.supports("mount") && !self.supports("mountdevice")
     }
 
-    pub fn call(&self, argv: &[String], manner: &Manner) -> Result<Call> {
-        exec::run(&self.executable, argv, manner, self.deadline)
+    pub fn call(&self, argv: &[String], options: &CallOptions) -> Result<Call> {
+        exec::run(&self.executable, argv, options, self.deadline)
     }
 }

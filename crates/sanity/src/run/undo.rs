@@ -4,11 +4,11 @@ use super::Run;
 use crate::{
     callout::{
         argument::Options,
-        call::{Manner, Outcome},
+        call::{CallOptions, Outcome},
     },
     journal::record::{Made, Traces},
     system::{cleanup, command, mounts},
-    volume::{On, Source, Volume},
+    volume::{Source, Stage, Volume},
 };
 use anyhow::{Context, Result, ensure};
 use std::{collections::BTreeSet, path::Path};
@@ -28,17 +28,17 @@ impl Run {
     }
 
     /// Makes the driver unmount a directory if it is still mounted.
-    fn unmount(&self, directory: &Path, on: On) -> Result<()> {
+    fn unmount(&self, directory: &Path, stage: Stage) -> Result<()> {
         if self.journal.is_some() && mounts::at(directory)?.is_empty() {
             return Ok(());
         }
-        let callout = match on {
-            On::Pod => "unmount",
-            On::Node => "unmountdevice",
+        let callout = match stage {
+            Stage::Pod => "unmount",
+            Stage::Node => "unmountdevice",
         };
         let directory = directory.to_string_lossy().into_owned();
         // The caller removes a mount that the driver leaves.
-        self.call(&[callout.to_owned(), directory], &Manner::default())
+        self.call(&[callout.to_owned(), directory], &CallOptions::default())
             .map(drop)
     }
 
@@ -47,7 +47,7 @@ impl Run {
         if self.capabilities.attach {
             for node in &traces.nodes {
                 let argv = ["detach".to_owned(), name.to_owned(), node.clone()];
-                self.call(&argv, &Manner::default())?;
+                self.call(&argv, &CallOptions::default())?;
             }
         }
         self.release(traces)?;
@@ -67,7 +67,7 @@ impl Run {
                     ..self.provisioned(name, options)?
                 };
                 let argv = ["delete".to_owned(), volume.json("rw")];
-                let call = self.call(&argv, &Manner::default())?;
+                let call = self.call(&argv, &CallOptions::default())?;
                 ensure!(
                     call.succeeded(),
                     "delete a volume of the tester: {}",
@@ -103,7 +103,7 @@ impl Run {
         if traces.options.is_some() {
             return Ok(traces.options.clone());
         }
-        let call = self.call(&self.provision(name, traces.bytes), &Manner::default())?;
+        let call = self.call(&self.provision(name, traces.bytes), &CallOptions::default())?;
         Ok(match call.outcome() {
             Outcome::Success(reply) => Some(reply.options.unwrap_or_default()),
             _ => None,

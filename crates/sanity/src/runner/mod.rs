@@ -39,7 +39,7 @@ pub fn run(
             if progress {
                 let line = report::progress(&one, finished.len() + 1, checks.len());
                 // If stdout fails, the report at the end fails too and returns the error.
-                let _ = report::tell(&format!("{line}\n"));
+                let _ = report::print(&format!("{line}\n"));
             }
             finished.push(one);
         }
@@ -70,11 +70,11 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
         ended: Ended::Passed,
         notes: Vec::new(),
         calls: Vec::new(),
-        left: Vec::new(),
+        leftovers: Vec::new(),
         took: Duration::ZERO,
     };
     if let Some(missing) = missing(run, check.needs) {
-        finished.ended = Ended::Left(missing);
+        finished.ended = Ended::Skipped(missing);
         return finished;
     }
     match Bench::new(run, check.name) {
@@ -88,11 +88,11 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
                     changes: Vec::new(),
                 })),
                 Err(Stop::NotApplicable(why)) => Ended::NotApplicable(why),
-                Err(Stop::Left(why)) => Ended::Left(why),
+                Err(Stop::Skipped(why)) => Ended::Skipped(why),
                 Err(Stop::Error(error)) => Ended::Error(format!("{error:#}")),
             };
             if matches!(finished.ended, Ended::Failed(_))
-                && let Err(error) = bench.look()
+                && let Err(error) = bench.record_changes()
             {
                 bench.note(format!("what changed is not known: {error:#}"));
             }
@@ -105,7 +105,7 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
             }
             let closed = bench.close(keep);
             (finished.calls, finished.notes) = (closed.calls, closed.notes);
-            finished.left = closed.left;
+            finished.leftovers = closed.leftovers;
             if let Ended::Failed(failure) = &mut finished.ended {
                 failure.changes = closed.changes;
                 failure.call = failure

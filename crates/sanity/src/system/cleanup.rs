@@ -127,8 +127,8 @@ fn empty(directory: &OwnedFd, mount: &str) -> Result<()> {
 
 /// Returns the id of the mount to which an open file belongs.
 fn mount_of(file: &OwnedFd) -> Result<String> {
-    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-    let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let id = fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     Ok(id.context("the kernel tells no mount")?.trim().to_owned())
 }
 

@@ -8,17 +8,17 @@ use nix::{
 use std::{panic::resume_unwind, path::Path, thread};
 
 /// Gives the thread a private mount namespace. Its mounts go with it.
-pub fn leave_others() -> Result<()> {
+pub fn unshare_mounts() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("leave the mount namespace")?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("make the mounts private")
 }
 
 /// Runs the work in a thread with a mount namespace of its own.
-pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+pub fn in_own_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
-        let apart = scope.spawn(|| leave_others().map(|()| work()));
-        apart.join().unwrap_or_else(|panic| resume_unwind(panic))
+        let thread = scope.spawn(|| unshare_mounts().map(|()| work()));
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 

@@ -51,7 +51,7 @@ impl Source {
 
 /// The kind of directory on which a volume is mounted.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum On {
+pub enum Stage {
     /// The pod's directory, mounted by `mount`.
     Pod,
     /// The node's directory, mounted by `mountdevice`.

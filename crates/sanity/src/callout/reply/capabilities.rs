@@ -30,7 +30,7 @@ impl Default for Capabilities {
 
 /// The member `capabilities` as the driver wrote it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Told {
+pub enum DeclaredCapabilities {
     #[default]
     Nothing,
     /// `null`: kubelet and the controller manager dereference the nil pointer and crash.
@@ -49,16 +49,19 @@ const NONE: Capabilities = Capabilities {
     concurrent_fs_resize: false,
 };
 
-pub(super) fn decode(value: Text, before: Told) -> Result<Told, String> {
+pub(super) fn decode(
+    value: Text,
+    before: DeclaredCapabilities,
+) -> Result<DeclaredCapabilities, String> {
     let members = match value {
-        Text::Null => return Ok(Told::Null),
+        Text::Null => return Ok(DeclaredCapabilities::Null),
         Text::Object(members) => members,
         other => return Err(format!("capabilities is {}, not an object", other.kind())),
     };
-    let (mut told, mut known) = match before {
-        Told::Some(told, known) => (told, known),
-        Told::Nothing => (0, Capabilities::default()),
-        Told::Null => (0, NONE),
+    let (mut named, mut known) = match before {
+        DeclaredCapabilities::Some(named, known) => (named, known),
+        DeclaredCapabilities::Nothing => (0, Capabilities::default()),
+        DeclaredCapabilities::Null => (0, NONE),
     };
     for (name, value) in members {
         let capability = match folded(&name).as_str() {
@@ -73,10 +76,10 @@ pub(super) fn decode(value: Text, before: Told) -> Result<Told, String> {
             }
             _ => continue,
         };
-        told += 1;
+        named += 1;
         if let Some(has) = boolean(&name, value)? {
             *capability = has;
         }
     }
-    Ok(Told::Some(told, known))
+    Ok(DeclaredCapabilities::Some(named, known))
 }

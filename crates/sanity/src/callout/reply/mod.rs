@@ -6,7 +6,7 @@
 mod capabilities;
 mod text;
 
-pub use capabilities::{Capabilities, Told};
+pub use capabilities::{Capabilities, DeclaredCapabilities};
 use std::collections::BTreeMap;
 use text::Text;
 
@@ -27,7 +27,7 @@ pub struct Reply {
     pub attached: Option<bool>,
     pub volume_name: Option<String>,
     pub volume_new_size: Option<i64>,
-    pub capabilities: Told,
+    pub capabilities: DeclaredCapabilities,
     /// The options of the new volume in the reply to `provision`.
     pub options: Option<BTreeMap<String, String>>,
 }
@@ -53,7 +53,7 @@ pub fn decode(output: &[u8]) -> Result<Reply, String> {
         attached: None,
         volume_name: None,
         volume_new_size: None,
-        capabilities: Told::Nothing,
+        capabilities: DeclaredCapabilities::Nothing,
         options: None,
     };
     for (name, value) in members {
@@ -191,7 +191,7 @@ mod tests {
         let reply = decode(br#"{"status":"Success","device":null,"attached":null}"#).unwrap();
         assert_eq!((reply.device, reply.attached), (None, None));
         let reply = decode(br#"{"status":"Success","capabilities":null}"#).unwrap();
-        assert_eq!(reply.capabilities, Told::Null);
+        assert_eq!(reply.capabilities, DeclaredCapabilities::Null);
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             attach: false,
             ..Capabilities::default()
         };
-        assert_eq!(reply.capabilities, Told::Some(1, expected));
+        assert_eq!(reply.capabilities, DeclaredCapabilities::Some(1, expected));
     }
 
     #[test]
@@ -229,9 +229,9 @@ mod tests {
             Status::Failure(word) => word,
         };
         let capabilities = match reply.capabilities {
-            Told::Null => "null".to_owned(),
-            Told::Nothing => bits(Capabilities::default()),
-            Told::Some(_, told) => bits(told),
+            DeclaredCapabilities::Null => "null".to_owned(),
+            DeclaredCapabilities::Nothing => bits(Capabilities::default()),
+            DeclaredCapabilities::Some(_, known) => bits(known),
         };
         let text = |quoted: &str| String::from_utf8(unquoted(quoted)).unwrap();
         assert_eq!(word, text(expected[0]), "{line}");
@@ -259,13 +259,13 @@ mod tests {
         );
     }
 
-    fn bits(told: Capabilities) -> String {
+    fn bits(known: Capabilities) -> String {
         let all = [
-            told.attach,
-            told.selinux_relabel,
-            told.supports_metrics,
-            told.fs_group,
-            told.requires_fs_resize,
+            known.attach,
+            known.selinux_relabel,
+            known.supports_metrics,
+            known.fs_group,
+            known.requires_fs_resize,
         ];
         all.iter().map(|has| if *has { '1' } else { '0' }).collect()
     }

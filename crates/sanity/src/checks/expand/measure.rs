@@ -56,7 +56,13 @@ impl Base {
 
     /// Checks that the kernel has the size for which the driver returned Success. A part of the added space is
     /// metadata of the file system.
-    pub fn has(&self, bench: &Bench, call: &Call, mount_point: &MountPoint, bytes: u64) -> Verdict {
+    pub fn check_size(
+        &self,
+        bench: &Bench,
+        call: &Call,
+        mount_point: &MountPoint,
+        bytes: u64,
+    ) -> Verdict {
         let added = bytes.saturating_sub(self.bytes);
         let least = self.filesystem + (added - added / 8).saturating_sub(16 * MIB);
         let now = size(&mount_point.dir)?;
@@ -76,7 +82,7 @@ impl Base {
     }
 
     /// Checks that nothing shrank. A file system does not notice that its device was cut.
-    pub fn is_whole(&self, bench: &Bench, call: &Call) -> Verdict {
+    pub fn check_not_smaller(&self, bench: &Bench, call: &Call) -> Verdict {
         let now = size(&self.mount_point.dir)?;
         if now < self.filesystem {
             let expected = format!("{} bytes as before", self.filesystem);

@@ -10,7 +10,7 @@ use crate::{
     checks::kill::Cuts,
     system::{command::SignalTo, mounts},
     verdict::{Stop, Verdict, fault, not_applicable, wrong},
-    volume::{On, Release},
+    volume::{Release, Stage},
 };
 use anyhow::Result;
 use measure::{Base, MIB, size};
@@ -125,7 +125,7 @@ fn mounted(bench: &Bench) -> Result<Base, Stop> {
         return Err(not_applicable("init says requiresFSResize: false"));
     }
     let volume = bench.volume()?;
-    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
     Ok(Base::of(bench, mount_point)?)
 }
 
@@ -157,7 +157,7 @@ fn expanded(bench: &Bench, mount_point: &MountPoint, new: u64, old: u64) -> Resu
         (call, true) => Ok(call),
         _ => {
             let why = "a volume that grows while it is mounted, which this driver refuses";
-            Err(Stop::Left(why.to_owned()))
+            Err(Stop::Skipped(why.to_owned()))
         }
     }
 }
@@ -168,10 +168,10 @@ fn grow(bench: &Bench) -> Verdict {
     let (old, new) = (mount_point.volume.bytes, base.bytes + 256 * MIB);
     let (mut call, mut grown) = expand(bench, &mount_point, new, old)?;
     if !grown {
-        base.is_whole(bench, &call)?;
-        bench.down(&mount_point)?;
+        base.check_not_smaller(bench, &call)?;
+        bench.unmount_and_detach(&mount_point)?;
         // kubelet asks again when it has mounted the volume for the next pod.
-        mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+        mount_point = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
         (call, grown) = expand(bench, &mount_point, new, old)?;
         if !grown {
             let expected = "a volume that grows, since init says requiresFSResize: true";
@@ -179,11 +179,11 @@ fn grow(bench: &Bench) -> Verdict {
             return Err(wrong(&call, expected, found));
         }
     }
-    base.has(bench, &call, &mount_point, new)?;
-    bench.down(&mount_point)?;
-    let mount_point = bench.up(&mount_point.volume, "sanity-last", "rw")?;
-    base.has(bench, &call, &mount_point, new)?;
-    bench.down(&mount_point)
+    base.check_size(bench, &call, &mount_point, new)?;
+    bench.unmount_and_detach(&mount_point)?;
+    let mount_point = bench.attach_and_mount(&mount_point.volume, "sanity-last", "rw")?;
+    base.check_size(bench, &call, &mount_point, new)?;
+    bench.unmount_and_detach(&mount_point)
 }
 
 fn repeat(bench: &Bench) -> Verdict {
@@ -191,7 +191,7 @@ fn repeat(bench: &Bench) -> Verdict {
     let mount_point = &base.mount_point;
     let (old, new) = (mount_point.volume.bytes, base.bytes + 64 * MIB);
     let call = expanded(bench, mount_point, new, old)?;
-    base.has(bench, &call, mount_point, new)?;
+    base.check_size(bench, &call, mount_point, new)?;
     let before = size(&mount_point.dir)?;
     for _ in 0..2 {
         let call = bench.call(&bench.expand_arguments(mount_point, new, old))?;
@@ -204,7 +204,7 @@ fn repeat(bench: &Bench) -> Verdict {
             return Err(wrong(&call, expected, format!("{now}")));
         }
     }
-    bench.down(mount_point)
+    bench.unmount_and_detach(mount_point)
 }
 
 fn shrink(bench: &Bench) -> Verdict {
@@ -218,9 +218,9 @@ fn shrink(bench: &Bench) -> Verdict {
         if !call.succeeded() && !call.failed() {
             return Err(wrong(&call, "Success or a Failure", "no reply"));
         }
-        base.is_whole(bench, &call)?;
+        base.check_not_smaller(bench, &call)?;
     }
-    bench.down(&base.mount_point)
+    bench.unmount_and_detach(&base.mount_point)
 }
 
 fn odd(bench: &Bench) -> Verdict {
@@ -228,12 +228,12 @@ fn odd(bench: &Bench) -> Verdict {
     let (old, new) = (base.mount_point.volume.bytes, base.bytes + 64 * MIB + 1001);
     let (call, grown) = expand(bench, &base.mount_point, new, old)?;
     if grown {
-        base.has(bench, &call, &base.mount_point, new)?;
+        base.check_size(bench, &call, &base.mount_point, new)?;
     } else {
         // A driver that refuses an odd size must accept a round one.
         expanded(bench, &base.mount_point, base.bytes + 64 * MIB, old)?;
     }
-    bench.down(&base.mount_point)
+    bench.unmount_and_detach(&base.mount_point)
 }
 
 /// Pseudorandom bytes for a seed.
@@ -266,8 +266,8 @@ fn data(bench: &Bench) -> Verdict {
             base.bytes + (round - 1) * 64 * MIB,
         )?;
         if round == 2 {
-            bench.down(&mount_point)?;
-            mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+            bench.unmount_and_detach(&mount_point)?;
+            mount_point = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
         }
         for earlier in 1..=round {
             let read = files::read(bench, &mount_point, &format!("round-{earlier}"));
@@ -277,7 +277,7 @@ fn data(bench: &Bench) -> Verdict {
             }
         }
     }
-    bench.down(&mount_point)
+    bench.unmount_and_detach(&mount_point)
 }
 
 fn interrupted(bench: &Bench) -> Verdict {
@@ -298,27 +298,27 @@ fn interrupted(bench: &Bench) -> Verdict {
         if !call.succeeded() {
             return Err(wrong(&call, "the repetition succeeds", "it does not"));
         }
-        base.has(bench, &call, mount_point, size(step))?;
+        base.check_size(bench, &call, mount_point, size(step))?;
         if writes {
             files::expect(bench, mount_point, "before", &pattern(7))?;
         }
     }
-    bench.down(mount_point)?;
+    bench.unmount_and_detach(mount_point)?;
     if writes {
         // A new mount shows what is on the storage.
-        let later = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+        let later = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
         files::expect(bench, &later, "before", &pattern(7))?;
-        bench.down(&later)?;
+        bench.unmount_and_detach(&later)?;
     }
-    cuts.met(bench)
+    cuts.require_hits(bench)
 }
 
 fn any_directory(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
     let mount_point = &base.mount_point;
-    let node = bench.mount_point(&mount_point.volume, &mount_point.uid, On::Node);
+    let node = bench.mount_point(&mount_point.volume, &mount_point.uid, Stage::Node);
     let mut mount_points = vec![mount_point.clone()];
-    if mount_point.on == On::Pod && !mounts::at(&node.dir)?.is_empty() {
+    if mount_point.stage == Stage::Pod && !mounts::at(&node.dir)?.is_empty() {
         mount_points.push(MountPoint {
             device: mount_point.device.clone(),
             ..node.clone()
@@ -330,7 +330,7 @@ fn any_directory(bench: &Bench) -> Verdict {
         ..mount_point.clone()
     });
     for (step, one) in (1..).zip(&mount_points) {
-        let release = if one.on == On::Node {
+        let release = if one.stage == Stage::Node {
             Release::V1_13
         } else {
             Release::V1_25
@@ -341,7 +341,7 @@ fn any_directory(bench: &Bench) -> Verdict {
         };
         let size = base.bytes + step * 32 * MIB;
         let call = expanded(bench, &one, size, mount_point.volume.bytes)?;
-        base.has(bench, &call, mount_point, size)?;
+        base.check_size(bench, &call, mount_point, size)?;
     }
-    bench.down(mount_point)
+    bench.unmount_and_detach(mount_point)
 }

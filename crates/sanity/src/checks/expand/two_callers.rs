@@ -28,7 +28,7 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
         let ask = || -> Verdict {
             let (call, grown) = expand(bench, mount_point, new, old)?;
             if grown {
-                base.has(bench, &call, mount_point, new)?;
+                base.check_size(bench, &call, mount_point, new)?;
                 measured(&call, new)?;
             }
             Ok(())
@@ -46,9 +46,9 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
             let expected = "growth, when nobody else asks for it any more";
             return Err(wrong(&call, expected, format!("{before} bytes as before")));
         }
-        base.has(bench, &call, mount_point, new)?;
+        base.check_size(bench, &call, mount_point, new)?;
     }
-    bench.down(mount_point)?;
+    bench.unmount_and_detach(mount_point)?;
     unmounted(bench, &base, base.bytes + (ROUNDS + 1) * 64 * MIB)
 }
 
@@ -72,9 +72,9 @@ fn measured(call: &Call, new: u64) -> Verdict {
 fn unmounted(bench: &Bench, base: &Base, new: u64) -> Verdict {
     let mount_point = &base.mount_point;
     let (call, grown) = expand(bench, mount_point, new, base.bytes)?;
-    let later = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+    let later = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
     if grown {
-        base.has(bench, &call, &later, new)?;
+        base.check_size(bench, &call, &later, new)?;
     }
-    bench.down(&later)
+    bench.unmount_and_detach(&later)
 }

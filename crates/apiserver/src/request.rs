@@ -5,7 +5,7 @@ use http::{Method, Uri};
 
 /// A request without its body.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     pub method: Method,
     pub kind: &'static Kind,
     /// `None` for all namespaces.
@@ -23,7 +23,7 @@ pub(crate) struct Ask {
     pub label: Option<(String, String)>,
 }
 
-impl Ask {
+impl ApiRequest {
     pub fn of(method: &Method, uri: &Uri) -> Result<Self, Refused> {
         // The real API server answers in plain text for an unknown path.
         let unknown = || Refused::new(404, "", "404 page not found\n");
@@ -56,7 +56,7 @@ impl Ask {
             Some("status") if kind.status => Part::Status,
             Some(_) => return Err(unknown()),
         };
-        let mut ask = Ask {
+        let mut request = ApiRequest {
             method: method.clone(),
             kind,
             namespace,
@@ -72,9 +72,9 @@ impl Ask {
         };
         let query = uri.query().unwrap_or_default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            ask.parameter(&key, &value)?;
+            request.parameter(&key, &value)?;
         }
-        Ok(ask)
+        Ok(request)
     }
 
     fn parameter(&mut self, key: &str, value: &str) -> Result<(), Refused> {
