@@ -34,6 +34,7 @@ fn grows(points: &Points) {
         delete_set(scenario);
         let lab = scenario.lab();
         lab.kubectl(&["delete", "poddisruptionbudget", "db-budget"]);
+        lab.kubectl(&["delete", "rolebinding", "flexvol-stop-pods"]);
         let careful = ["--name", CAREFUL, "--plugin-dir", PLUGINS];
         lab.run("flexvol", &[&["uninstall"], &careful[..]].concat());
     });
@@ -74,6 +75,19 @@ fn budget(name: &str, least: u32) -> Value {
     })
 }
 
+/// As the manual says.
+fn allow_to_stop_pods(scenario: &Scenario) {
+    scenario.apply(&[json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "flexvol-stop-pods", "namespace": "default"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "flexvol-stop-pods",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "flexvol-controller", "namespace": "flexvol"}],
+    })]);
+}
+
 fn story(scenario: &Scenario, running: &Running, points: &Points) {
     scenario.apply(&[
         class("careful", CAREFUL, false, &json!({"pool": "default"})),
@@ -99,6 +113,13 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
         scenario.wait_pending(claim);
     }
     annotate(scenario, "offline", "restart");
+    scenario.wait_event(
+        "default",
+        "db",
+        "the controller may not list pods in namespace default",
+    );
+    assert_eq!(uids(), first, "nobody has allowed that a pod is stopped");
+    allow_to_stop_pods(scenario);
     // Kubernetes evicts no pod with two budgets, whatever these allow.
     scenario.wait_event("default", "db", "more than one PodDisruptionBudget");
     let lab = scenario.lab();

@@ -41,6 +41,13 @@ pub(crate) fn is_quota(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"))
 }
 
+/// Whether the API server refused a request for lack of rights.
+#[must_use]
+pub fn is_forbidden(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<kube::Error>();
+    cause.is_some_and(|error| matches!(error, kube::Error::Api(status) if status.code == 403))
+}
+
 /// Formats an error with its causes, down to the API server's own message and no further.
 #[must_use]
 pub fn error_message(error: &anyhow::Error) -> String {
@@ -75,6 +82,7 @@ mod tests {
         assert_eq!(refusal(&error), Refusal::Missing);
         let error = anyhow::Error::from(error).context("read the claim");
         assert_eq!(error_message(&error), "read the claim: no such thing");
+        assert!(!is_forbidden(&error));
         assert_eq!(
             error.downcast_ref::<kube::Error>().map(refusal),
             Some(Refusal::Missing)

@@ -15,7 +15,7 @@ pub(crate) mod timeouts;
 mod told;
 
 pub(crate) use errors::is_quota;
-pub use errors::{Refusal, error_message, is_conflict, is_refused, refusal};
+pub use errors::{Refusal, error_message, is_conflict, is_forbidden, is_refused, refusal};
 pub use fence::Fence;
 pub use rate_limit::Budget;
 pub(crate) use read::Read;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::well_known::RESIZE_FAILED,
-    client::{Refusal, refusal},
+    client::{Refusal, is_forbidden, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::restarts,
@@ -60,7 +60,10 @@ impl Evictions {
     /// recorded if it `tells`.
     pub async fn offline(&self, set: &StatefulSet, ordinals: &[i64], tells: bool) -> Result<Turn> {
         let namespace = set.namespace().unwrap_or_default();
-        let mut pods = Pods::list(&self.client, &self.ours, set, ordinals).await?;
+        let mut pods = match Pods::list(&self.client, &self.ours, set, ordinals).await {
+            Err(error) if is_forbidden(&error) => return Ok(Turn::Taken(self.may_not(set))),
+            listed => listed?,
+        };
         let mut passed = i64::MAX;
         for ordinal in ordinals {
             if pods.claims_read() >= TURN {
@@ -81,6 +84,21 @@ impl Evictions {
             }
         }
         Ok(Turn::Passed(passed))
+    }
+
+    /// Reports that nobody has allowed the controller to stop pods of this namespace.
+    fn may_not(&self, set: &StatefulSet) -> Outcome {
+        let text = format!(
+            "no pod is stopped so that its volumes grow: the controller may not list pods in namespace {}; bind it to the ClusterRole flexvol-stop-pods there, or stop the pods yourself",
+            set.namespace().unwrap_or_default()
+        );
+        log::warn(
+            "pods may not be stopped",
+            &[("set", &set.name_any()), ("why", &text)],
+        );
+        self.events
+            .record(set, EventType::Warning, RESIZE_FAILED, &text);
+        Outcome::RequeueWithBackoff(WAITS)
     }
 
     /// Reports why another pod has its turn.
