@@ -1,13 +1,17 @@
 //! Records of which pool a node has at a place: a file for each place, with the pool's id, that survives reboots.
 
-use crate::PoolId;
+use crate::{PoolId, deadline::Deadline};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+/// How long another writer of a record is waited for.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Size of the read buffer: more than an id and a newline.
 const LONGEST: usize = 64;
@@ -155,7 +159,7 @@ impl Record {
                 .mode(0o700)
                 .create(directory)?;
             let directory = File::open(directory)?;
-            directory.lock()?;
+            lock(&directory)?;
             // Another process was faster.
             if !replaces && record.exists() {
                 return Ok(());
@@ -175,6 +179,17 @@ impl Record {
             directory.sync_all()
         };
         write().map_err(|error| Error::system("remember which pool the node has", error))
+    }
+}
+
+/// Locks the directory of records. A writer may be stuck on a dead disk, and a record is not worth waiting for it.
+fn lock(directory: &File) -> io::Result<()> {
+    let mut deadline = Deadline::after(LOCK_TIMEOUT);
+    loop {
+        match directory.try_lock() {
+            Err(TryLockError::WouldBlock) if deadline.pause() => {}
+            locked => return Ok(locked?),
+        }
     }
 }
 

@@ -79,11 +79,13 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
     loop {
         let process = match Process::start() {
             Ok(Started::First(process)) => process,
-            Ok(Started::Worker(place)) => {
+            Ok(Started::Worker(place, done)) => {
                 // Never set before, because a worker starts no worker.
                 let _ = WORKER.set((place, silent));
                 let code = work();
                 let _ = io::stdout().flush();
+                // The exit of this process may wait for the kernel too. The work must not be repeated then.
+                let _ = done.write_all_at(&[code], 0);
                 process::exit(code.into())
             }
             // It may work; only nobody watches it.
@@ -121,7 +123,7 @@ fn because(error: Error, left: Option<String>) -> Error {
 
 enum Started {
     First(Process),
-    Worker(File),
+    Worker(File, File),
 }
 
 enum Ended {
@@ -154,24 +156,27 @@ struct Process {
     pid: Pid,
     /// The name of the pool at which it works.
     place: File,
+    /// Its exit code, once its work is done.
+    done: File,
     output: [Output; 2],
 }
 
 impl Process {
     fn start() -> io::Result<Started> {
-        let [place, out, err] = ["place", "output", "errors"]
+        let [place, done, out, err] = ["place", "done", "output", "errors"]
             .map(|name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from));
-        let (place, out, err) = (place?, out?, err?);
+        let (place, done, out, err) = (place?, done?, out?, err?);
         let Some(pid) = fork()? else {
             let given = nix::unistd::dup2_stdout(&out).and(nix::unistd::dup2_stderr(&err));
             if given.is_err() {
                 process::exit(1)
             }
-            return Ok(Started::Worker(place));
+            return Ok(Started::Worker(place, done));
         };
         Ok(Started::First(Process {
             pid: Pid::from_raw(pid).ok_or(Errno::INVAL)?,
             place,
+            done,
             output: [Output::of(out), Output::of(err)],
         }))
     }
@@ -180,11 +185,14 @@ impl Process {
     fn end(mut self) -> Result<End> {
         let (mut stillness, mut next) = (Stillness::default(), Instant::now() + TICK);
         let mut pause = Pause::default();
+        let mut told = Ok(());
         loop {
             let ended = self.ended();
-            self.pass_on()?;
+            // An error must not end this process now, because that would kill the worker in the middle of its work.
+            let passed = self.pass_on();
+            told = told.and(passed);
             if let Some(ended) = ended {
-                return Ok(End::Code(ended.code()));
+                return told.map(|()| End::Code(ended.code()));
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
@@ -219,7 +227,10 @@ impl Process {
         while is_left && death.pause() {
             is_left = self.ended().is_none();
         }
-        self.pass_on()?;
+        let told = self.pass_on();
+        if let Ok(&[code]) = read(&self.done, 0).as_deref() {
+            return told.map(|()| End::Code(code));
+        }
         let pid = self.pid.as_raw_nonzero();
         let left = is_left.then(|| {
             let waits = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
@@ -236,10 +247,12 @@ impl Process {
         if is_left && let Some(directory) = place.next() {
             left_by(Path::new(OsStr::from_bytes(directory))).note(pid.get().unsigned_abs());
         }
-        Ok(End::Stuck(Silent {
-            pool: String::from_utf8_lossy(pool).into_owned(),
-            left,
-        }))
+        told.map(|()| {
+            End::Stuck(Silent {
+                pool: String::from_utf8_lossy(pool).into_owned(),
+                left,
+            })
+        })
     }
 
     fn pass_on(&mut self) -> Result<()> {

@@ -33,7 +33,10 @@ impl Left {
         let mut found = None;
         for note in fs::read_dir(self.0.parent()?).ok()?.flatten() {
             let text = fs::read_to_string(note.path()).unwrap_or_default();
-            let (process, began) = text.split_once(' ').unwrap_or_default();
+            // Its writer has not finished.
+            let Some((process, began)) = text.split_once(' ') else {
+                continue;
+            };
             if began_of(process).is_none_or(|now| now != began) {
                 let _ = fs::remove_file(note.path());
             } else if note.path() == self.0 {

@@ -21,6 +21,9 @@ const FAST_COMMIT: u32 = 0x20;
 /// (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_BLOCKS: u32 = 256;
 
+/// Maximum length of a journal in blocks (`ext2fs_add_journal_inode3` of e2fsprogs refuses more).
+const MOST_BLOCKS: u32 = 10_240_000;
+
 /// Length of the header of a log block: magic number, kind, and transaction number.
 const HEADER: usize = 12;
 
@@ -58,8 +61,10 @@ impl Journal<'_> {
         };
         let (mut committed, mut written) = (None, None);
         let (mut at, mut transaction) = (log.start, log.transaction);
-        // Each iteration reads another block, so there are no more than the log has.
-        for _ in log.first..log.end {
+        // Every block counts, data blocks too, so a log that runs into itself ends.
+        let mut left = (log.end - log.first).min(MOST_BLOCKS);
+        while left > 0 {
+            left -= 1;
             let Some(block) = self.block(at)? else { break };
             if (be32(&block, 0), be32(&block, 8)) != (Some(MAGIC), Some(transaction)) {
                 break;
@@ -68,6 +73,10 @@ impl Journal<'_> {
             match be32(&block, 4) {
                 Some(DESCRIPTOR) => {
                     for tag in log.tags(&block) {
+                        let Some(rest) = left.checked_sub(1) else {
+                            return Ok(committed);
+                        };
+                        left = rest;
                         if tag.block == block_of_superblock {
                             written = self.data(at, &tag, from)?;
                         }
