@@ -70,7 +70,8 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
             }
             // This holds also if Kubernetes' own expander has written that the claim has the size.
             Some(why) if target > ordered => unreached(claim, Step::Blocked(why.clone())),
-            _ => Step::RequestSize(target),
+            // Never less than the actual size, which a policy of the API server refuses.
+            _ => Step::RequestSize(target.max(least)),
         };
     }
     // The size that counts instead is the ordered one. It is reached when the node has answered for this generation.

@@ -51,6 +51,9 @@ prometheus.io/port: "8080"
 
 {{/* Whether a part of admission is wanted, and can be had: its name, and since which release. */}}
 {{- define "flexvol.admits" -}}
+{{- if hasKey (index . 0).Values.admission "volumes" }}
+{{- fail "admission.volumes is called admission.controller now" }}
+{{- end }}
 {{- $root := index . 0 }}
 {{- $part := index . 1 }}
 {{- $since := index . 2 }}

@@ -142,20 +142,22 @@ fn claims(points: &Points) {
         object["metadata"]["labels"] = json!({"app": "theirs"});
         scenario.apply(&[object]);
         let patch = |patch: Value| controller.patch("persistentvolumeclaim", "kept", &patch);
+        let mut tries = 0;
         scenario.eventually("the policy to be in force", || {
-            patch(json!({"metadata": {"labels": {"app": "mine"}}})).is_err()
+            tries += 1;
+            let mark =
+                json!({"metadata": {"annotations": {"flexvol.dev/tries": tries.to_string()}}});
+            patch(mark).is_err()
         });
         for theirs in [
             json!({"metadata": {"ownerReferences": [
                 {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"},
             ]}}),
-            json!({"metadata": {"labels": null}}),
-            json!({"metadata": {"labels": {"app": "mine"}}}),
             json!({"metadata": {"finalizers": null}}),
             json!({"metadata": {"finalizers": ["lab.example/kept", "lab.example/mine"]}}),
-            json!({"metadata": {"annotations": {"example.com/note": "mine"}}}),
-            json!({"metadata": {"annotations": {"example.com/note": null}}}),
             json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "other"}}}),
+            json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}),
+            json!({"metadata": {"annotations": {"flexvol.dev/note": "mine"}}}),
             json!({"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}}),
             json!({"spec": {"volumeName": "thiefs"}}),
         ] {
@@ -167,7 +169,8 @@ fn claims(points: &Points) {
         for own in [
             json!({"metadata": {"finalizers": with_own}}),
             json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}}),
-            json!({"metadata": {"finalizers": theirs}}),
+            // As a webhook of others may add to every write.
+            json!({"metadata": {"finalizers": theirs, "labels": {"team": "a"}, "annotations": {"example.com/seen": "1"}}}),
         ] {
             patch(own).unwrap();
         }

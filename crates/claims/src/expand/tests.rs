@@ -269,3 +269,20 @@ fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
         Step::Blocked("the node is lost".to_owned())
     );
 }
+
+#[test]
+fn less_than_there_is_is_never_ordered() {
+    for (request, capacity, ordered) in [(15, 10, 21), (20, 10, 21), (21, 10, 21), (25, 21, 25)] {
+        let mut observed = observed(request, 30);
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        node_volume.node_expansion_required = true;
+        // 20 was asked for and rounded up to 21, and the file system waits for its pod. 30 could not be had.
+        node_volume.answer = Answer::Present(Some(Bytes(21)));
+        observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
+        assert_eq!(
+            decide(&observed),
+            Step::RequestSize(Bytes(ordered)),
+            "{request} after {capacity}"
+        );
+    }
+}

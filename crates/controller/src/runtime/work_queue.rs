@@ -139,7 +139,7 @@ impl Queue {
         state.working.remove(name);
         // Pushed meanwhile by `push_by`.
         let known = state.forget_due(name);
-        if outcome != Outcome::Failed {
+        if !matches!(outcome, Outcome::Failed | Outcome::GoOn) {
             state.failures.remove(name);
         }
         let changed = state.wanted.contains(name);

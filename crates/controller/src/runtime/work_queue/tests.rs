@@ -207,3 +207,19 @@ async fn what_made_names_wait_may_be_over_for_all_of_them() {
     assert_eq!(queue.next().await, "b");
     assert_eq!(Instant::now(), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_ever_more_rarely_also_if_it_fails_in_a_later_turn() {
+    let queue = queue(MINUTE);
+    queue.push("", "a");
+    let mut pauses = Vec::new();
+    for _ in 0..5 {
+        let before = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        queue.done("a", Outcome::GoOn);
+        assert_eq!(queue.next().await, "a");
+        pauses.push((Instant::now() - before).as_secs());
+        queue.done("a", Outcome::Failed);
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 8]);
+}
