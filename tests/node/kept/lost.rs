@@ -9,8 +9,10 @@ tests! {
         => not_gone;
 }
 
-/// Runs a driver in a mount namespace in which pool $0 is at the default path.
+/// Runs a driver in a mount namespace in which pool $0 is at the default path, and of which the node remembers nothing.
 const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
+    mkdir -p /etc/flexvol
+    mount -t tmpfs none /etc/flexvol
     mkdir -p /var/lib/flexvol/pools/default
     mount --bind \"$0\" /var/lib/flexvol/pools/default
     exec \"$@\"";
