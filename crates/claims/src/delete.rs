@@ -45,10 +45,12 @@ pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step
 
 /// The step for a NodeVolume of another node than the volume's. Storage on that other node belongs to no volume, so it
 /// is deleted. Then the NodeVolume is recreated for the volume's own node.
-pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
+pub(super) fn resolve_misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
     let node_volume = observed.node_volume.as_ref();
     let node_volume = node_volume.filter(|node_volume| volume.is_elsewhere(node_volume))?;
-    let is_removed = observed.away().is_some_and(|away| away.removed);
+    let is_removed = observed
+        .target_unavailable()
+        .is_some_and(|node| node.removed);
     Some(match (node_volume.desired, node_volume.answer) {
         // Someone has edited the persistent volume or the NodeVolume.
         _ if node_volume.published == Published::Seen => Step::Blocked(format!(

@@ -17,13 +17,14 @@
 pub(super) mod tests;
 
 use super::{
-    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed, provision::waiting,
+    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed,
+    provision::wait_for_node,
 };
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
 pub(super) fn next(observed: &Observed, volume: &Volume) -> Step {
-    let step = grown(observed, volume);
+    let step = next_expansion(observed, volume);
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     let implausible_size = observed
         .node_volume
@@ -36,12 +37,12 @@ pub(super) fn next(observed: &Observed, volume: &Volume) -> Step {
     }
 }
 
-fn grown(observed: &Observed, volume: &Volume) -> Step {
+fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
     let Some(node_volume) = &observed.node_volume else {
         return Step::NoOp;
     };
     let Some(claim) = &observed.claim else {
-        return kept(volume, node_volume);
+        return next_unclaimed(volume, node_volume);
     };
     if !claim.is_bound() {
         return Step::NoOp;
@@ -53,7 +54,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         );
     }
     let Answer::Present(reached) = node_volume.answer else {
-        return unreached(claim, waiting(observed, node_volume));
+        return with_resize_failure(claim, wait_for_node(observed, node_volume));
     };
     let reached =
         reached.map(|said| believed(said, node_volume.size, node_volume.max_requested_size));
@@ -63,50 +64,50 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     let target = claim.request.max(claim.capacity);
     let ordered = node_volume.size.max(least);
     if claim.may_expand() && ordered != target.max(least) {
-        return match &claim.beyond {
+        return match &claim.forbidden {
             // If the driver reports no sizes, the capacity in the claim's status is the best that is known.
-            Some(_) if target > ordered && reached.is_none() && !asks(claim) => {
-                unreached(claim, Step::NoOp)
+            Some(_) if target > ordered && reached.is_none() && !is_expanding(claim) => {
+                with_resize_failure(claim, Step::NoOp)
             }
             // This holds also if Kubernetes' own expander has written that the claim has the size.
-            Some(why) if target > ordered => unreached(claim, Step::Blocked(why.clone())),
+            Some(why) if target > ordered => with_resize_failure(claim, Step::Blocked(why.clone())),
             // Never less than the actual size, which a policy of the API server refuses.
             _ => Step::RequestSize(target.max(least)),
         };
     }
     // The size that counts instead is the ordered one. It is reached when the node has answered for this generation.
-    if asks(claim) && !node_volume.answered && node_volume.implausible_size().is_some() {
-        return unreached(claim, waiting(observed, node_volume));
+    if is_expanding(claim) && !node_volume.answered && node_volume.implausible_size().is_some() {
+        return with_resize_failure(claim, wait_for_node(observed, node_volume));
     }
     let size = match reached {
         // A measured size is actual, even if a former, larger request reached it, and quota counts it: the larger of
         // request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). A size that only
         // Kubernetes' own expander wrote is not actual, and would be counted for ever.
         Some(reached) if reached > claim.capacity && reached >= claim.request => reached,
-        _ if !asks(claim) => return unreached(claim, Step::NoOp),
+        _ if !is_expanding(claim) => return with_resize_failure(claim, Step::NoOp),
         // The driver does not report its size, so only the growth of the file system can show it. Kubelet checks that
         // if the volume's capacity exceeds the claim's. Kubernetes' own expander, where it runs, has raised it already.
         None if node_volume.problem.is_none() && node_volume.node_expansion_required => {
             claim.request
         }
         None if node_volume.problem.is_none() => {
-            return unreached(claim, Step::Blocked(NOBODY_GROWS.to_owned()));
+            return with_resize_failure(claim, Step::Blocked(NOBODY_GROWS.to_owned()));
         }
-        _ => return unreached(claim, waiting(observed, node_volume)),
+        _ => return with_resize_failure(claim, wait_for_node(observed, node_volume)),
     };
     if volume.capacity != size {
         return Step::SetPersistentVolumeCapacity(size);
     }
     match claim.file_system_resize_pending {
         _ if node_volume.is_expanded(size) => Step::SetClaimCapacity(size),
-        Some(awaited) if awaited == size => kubelet_acts(observed, claim),
+        Some(awaited) if awaited == size => wait_for_kubelet(observed, claim),
         _ => Step::SetFileSystemResizePending(size),
     }
 }
 
 /// The step for a volume that outlived its claim. A size that the claim requested and did not get is dropped, because
 /// Kubernetes would report it to the next claim as its own. A measured size, however old, is actual: nothing shrinks.
-fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
+fn next_unclaimed(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
         Answer::Present(Some(reached)) if node_volume.desired == StorageState::Present => {
             if volume.capacity > reached {
@@ -121,30 +122,32 @@ fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     }
 }
 
-fn asks(claim: &Claim) -> bool {
+fn is_expanding(claim: &Claim) -> bool {
     claim.request > claim.capacity
 }
 
 /// Copies the outcome of `step` into the claim's status while the storage lacks the requested size, if any.
-fn unreached(claim: &Claim, step: Step) -> Step {
+fn with_resize_failure(claim: &Claim, step: Step) -> Step {
     match step {
-        Step::Blocked(why) if asks(claim) && claim.resize_failure.as_ref() != Some(&why) => {
+        Step::Blocked(why)
+            if is_expanding(claim) && claim.resize_failure.as_ref() != Some(&why) =>
+        {
             Step::SetResizeFailure(why)
         }
-        Step::Blocked(_) | Step::NoOp if !asks(claim) && claim.resize_failure.is_some() => {
+        Step::Blocked(_) | Step::NoOp if !is_expanding(claim) && claim.resize_failure.is_some() => {
             Step::ClearResizeFailure
         }
         step => step,
     }
 }
 
-/// The step while kubelet grows the file system. Kubelet needs no agent for that, but its node must not be `lost`.
-fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
+/// The step while kubelet grows the file system. Kubelet needs no agent for that, but its node must be there.
+fn wait_for_kubelet(observed: &Observed, claim: &Claim) -> Step {
     if claim.resize_failure.is_some() {
         return Step::ClearResizeFailure;
     }
-    match observed.away() {
-        Some(away) if away.lost => Step::Blocked(away.why.clone()),
+    match observed.target_unavailable() {
+        Some(unavailable) if unavailable.may_reschedule => Step::Blocked(unavailable.why.clone()),
         _ => Step::NoOp,
     }
 }

@@ -92,7 +92,7 @@ pub fn decide(observed: &Observed) -> Step {
         .as_ref()
         .is_some_and(|node_volume| !node_volume.ours)
     {
-        return left_alone(observed);
+        return leave_alone(observed);
     }
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
     if binding == Some(Binding::Unknown) {
@@ -107,7 +107,7 @@ pub fn decide(observed: &Observed) -> Step {
             Some(Wish::Nothing) if observed.claim_has_finalizer() => release(observed),
             _ => Step::NoOp,
         },
-        Some(volume) => delete::misplaced(observed, volume)
+        Some(volume) => delete::resolve_misplaced(observed, volume)
             .or_else(|| delete::next_deletion(observed, volume))
             .or_else(|| provision::finish_binding(observed))
             .unwrap_or_else(|| expand::next(observed, volume)),
@@ -117,9 +117,9 @@ pub fn decide(observed: &Observed) -> Step {
 
 /// The step for a NodeVolume whose driver this controller does not serve: another controller serves it, or an earlier
 /// configuration of this one did. This controller cannot know what became of its storage.
-fn left_alone(observed: &Observed) -> Step {
-    let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
-    if is_served && !observed.claim_has_finalizer() {
+fn leave_alone(observed: &Observed) -> Step {
+    let needs_no_volume = observed.claim.as_ref().is_none_or(Claim::needs_no_volume);
+    if needs_no_volume && !observed.claim_has_finalizer() {
         return Step::NoOp;
     }
     Step::Blocked(

@@ -13,7 +13,7 @@ pub struct Observed {
     /// The NodeVolume: what was requested of the node, and its answer.
     pub node_volume: Option<NodeVolume>,
     /// Why a node that has to act, or had to, is unavailable.
-    pub away: Option<UnavailableNode>,
+    pub unavailable: Option<UnavailableNode>,
     /// Why no volume can be bound to the NodeVolume's node. It is checked before a volume is created.
     pub unbindable: Option<String>,
     /// The message if the NodeVolume has made no progress for so long that another node may do better, whatever problem
@@ -32,7 +32,7 @@ pub struct UnavailableNode {
     pub why: String,
     /// Whether another node is to be selected if nothing was ordered yet: Kubernetes misses the node too, or the
     /// node cannot have the volume.
-    pub lost: bool,
+    pub may_reschedule: bool,
     /// Whether Kubernetes has removed the node, as it does if the machine is gone.
     pub removed: bool,
 }
@@ -43,14 +43,16 @@ impl Observed {
     }
 
     /// Why the node that has to act is unavailable: the NodeVolume's node, or else the one that the scheduler selected.
-    /// Returns `None` if `away` is about a node that had to act before.
-    pub(super) fn away(&self) -> Option<&UnavailableNode> {
+    /// Returns `None` if `unavailable` is about a node that had to act before.
+    pub(super) fn target_unavailable(&self) -> Option<&UnavailableNode> {
         let node = match (&self.node_volume, self.wish()) {
             (Some(node_volume), _) => &node_volume.node,
             (None, Some(Wish::Storage { node: Some(node) })) => node,
             _ => return None,
         };
-        self.away.as_ref().filter(|away| away.node == *node)
+        self.unavailable
+            .as_ref()
+            .filter(|known| known.node == *node)
     }
 
     pub(super) fn claim_has_finalizer(&self) -> bool {
@@ -100,7 +102,7 @@ impl Claim {
     }
 
     /// Whether the claim never needs a volume again.
-    pub(super) fn is_served(&self) -> bool {
+    pub(super) fn needs_no_volume(&self) -> bool {
         self.deleting || matches!(self.binding, Binding::This | Binding::Another)
     }
 }
@@ -121,7 +123,7 @@ pub struct Claim {
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Why its class forbids the requested size or the capacity in its status, or, if it requests growth, forbids that.
-    pub beyond: Option<String>,
+    pub forbidden: Option<String>,
     /// The largest size that its class allows, if the class limits sizes.
     pub max_size: Option<Bytes>,
     /// The size to which kubelet has to grow the file system, according to the claim's status.
@@ -245,7 +247,7 @@ impl NodeVolume {
     /// A message for people if the node reports a size that rounding does not explain.
     pub(super) fn implausible_size(&self) -> Option<String> {
         match self.answer {
-            Answer::Present(Some(said)) if said > explained(self.max_requested_size) => {
+            Answer::Present(Some(said)) if said > largest_plausible(self.max_requested_size) => {
                 Some(format!(
                     "node {} says that the storage has {said}, of which at most {} was ordered, so {} counts; look at the driver there",
                     self.node, self.max_requested_size, self.size
@@ -260,7 +262,7 @@ impl NodeVolume {
 /// that was ever ordered by more than rounding explains.
 #[must_use]
 pub fn believed(said: Bytes, ordered: Bytes, most: Bytes) -> Bytes {
-    if said > explained(most) {
+    if said > largest_plausible(most) {
         ordered
     } else {
         said
@@ -268,7 +270,7 @@ pub fn believed(said: Bytes, ordered: Bytes, most: Bytes) -> Bytes {
 }
 
 /// The largest plausible size. Drivers round up to a fraction of a large size, or to whole gibibytes.
-fn explained(most: Bytes) -> Bytes {
+fn largest_plausible(most: Bytes) -> Bytes {
     const LEAST: u64 = 1 << 30;
     Bytes(most.0.saturating_add(LEAST.max(most.0 / 8)))
 }
@@ -292,5 +294,5 @@ pub struct Problem {
     /// The driver's message.
     pub message: String,
     /// Whether it has occurred so often that another node may do better.
-    pub lasts: bool,
+    pub is_persistent: bool,
 }

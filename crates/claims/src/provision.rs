@@ -21,7 +21,9 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
     };
     let claim = observed.claim.as_ref();
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
-    let is_removed = observed.away().is_some_and(|away| away.removed);
+    let is_removed = observed
+        .target_unavailable()
+        .is_some_and(|node| node.removed);
     match (node_volume.desired, node_volume.answer) {
         (StorageState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
         (StorageState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
@@ -66,7 +68,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
                         (_, Some(why)) => Step::Blocked(why.clone()),
                         _ => Step::CreatePersistentVolume,
                     },
-                    (_, None) => waiting(observed, node_volume),
+                    (_, None) => wait_for_node(observed, node_volume),
                     // The storage is gone, and nothing has used it.
                     (_, Some(_)) => Step::RequestDeletion,
                 }
@@ -85,7 +87,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
                     // Precedes the creation of the volume: from now on storage is not deleted while the claim wants it.
                     Step::MarkPublishing
                 }
-                _ if !gives_up(observed, node_volume) => waiting(observed, node_volume),
+                _ if !gives_up(observed, node_volume) => wait_for_node(observed, node_volume),
                 // The scheduler has to drop the selected node before it can select another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::RequestDeletion,
@@ -98,7 +100,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
 /// Whether the node has reported repeatedly, for the current generation, that the driver cannot find the storage.
 fn is_missing(node_volume: &NodeVolume) -> bool {
     let problem = node_volume.problem.as_ref();
-    node_volume.answered && problem.is_some_and(|problem| problem.lasts)
+    node_volume.answered && problem.is_some_and(|problem| problem.is_persistent)
 }
 
 /// The next step while there is no NodeVolume either.
@@ -117,7 +119,9 @@ fn next_without_node_volume(observed: &Observed) -> Step {
                     .to_owned(),
             )
         }
-        Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => reschedule(observed),
+        Some(Wish::Storage { node: Some(_) }) if observed.target_unavailable().is_some() => {
+            reschedule(observed)
+        }
         Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
         Some(Wish::Storage { node }) => Step::CreateNodeVolume { node: node.clone() },
         // The finalizer may belong to another controller, which serves that provisioner.
@@ -133,13 +137,17 @@ fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
     let problem = node_volume.problem.as_ref();
     observed.stalled.is_some()
         || observed.unbindable.is_some()
-        || problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
+        || problem
+            .is_some_and(|problem| problem.is_persistent || problem.class == ErrorClass::Exhausted)
 }
 
 /// The step if the node that the scheduler selected is unavailable and nothing was ordered of it yet.
 fn reschedule(observed: &Observed) -> Step {
-    match observed.away() {
-        Some(UnavailableNode { lost: true, .. }) => Step::Reschedule,
+    match observed.target_unavailable() {
+        Some(UnavailableNode {
+            may_reschedule: true,
+            ..
+        }) => Step::Reschedule,
         Some(UnavailableNode { why, .. }) => Step::Blocked(why.clone()),
         None => Step::NoOp,
     }
@@ -151,17 +159,18 @@ fn reschedule(observed: &Observed) -> Step {
 /// storage: otherwise claims could pile up storage on a slow driver.
 pub(super) fn wait_for_deletion(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
-    if observed.away().is_some() && claim.is_some_and(|claim| claim.has_finalizer && claim.deleting)
+    if observed.target_unavailable().is_some()
+        && claim.is_some_and(|claim| claim.has_finalizer && claim.deleting)
     {
         return Step::RemoveClaimFinalizer;
     }
-    waiting(observed, node_volume)
+    wait_for_node(observed, node_volume)
 }
 
 /// The step while the node has to act. No other node is asked, because this one may have done its part already.
-pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
-    match (observed.away(), &node_volume.problem) {
-        (Some(away), _) => Step::Blocked(away.why.clone()),
+pub(super) fn wait_for_node(observed: &Observed, node_volume: &NodeVolume) -> Step {
+    match (observed.target_unavailable(), &node_volume.problem) {
+        (Some(unavailable), _) => Step::Blocked(unavailable.why.clone()),
         (None, Some(problem)) => {
             Step::Blocked(format!("node {}: {}", node_volume.node, problem.message))
         }
@@ -192,7 +201,7 @@ pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
         // Kubernetes binds a claim by two writes, of the claim and of its status, and each fails if another writer
         // comes between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go). Kubelet waits for the
         // second. A late leader could also remove the finalizer again while other storage is made for the claim.
-        Some(_) if claim.is_some_and(|claim| claim.has_finalizer && claim.is_served()) => {
+        Some(_) if claim.is_some_and(|claim| claim.has_finalizer && claim.needs_no_volume()) => {
             Some(Step::RemoveClaimFinalizer)
         }
         Some(_) => None,
@@ -206,7 +215,8 @@ pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
 fn recreate_node_volume(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
-        return (claim.has_finalizer && claim.is_served()).then_some(Step::RemoveClaimFinalizer);
+        return (claim.has_finalizer && claim.needs_no_volume())
+            .then_some(Step::RemoveClaimFinalizer);
     }
     let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
     let size = has.max(claim.max_size.map_or(asked, |most| asked.min(most)));

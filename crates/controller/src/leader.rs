@@ -43,18 +43,18 @@ impl Term {
         }
     }
 
-    fn lasts(self) -> Duration {
+    fn duration(self) -> Duration {
         Duration::from_secs(self.seconds.into())
     }
 
     /// The renew deadline. A request that began before it is answered, or has timed out, while the lease lasts.
     fn renew_deadline(self) -> Duration {
-        self.lasts()
+        self.duration()
             .saturating_sub(crate::client::timeouts::TIMEOUT + Duration::from_secs(1))
     }
 
     fn retry_period(self) -> Duration {
-        self.lasts() / 8
+        self.duration() / 8
     }
 }
 
@@ -148,7 +148,7 @@ impl Held {
                 Err(error) => return Err(error).context("write the lease"),
             }
             let found = leases.get(NAME).await.context("read the lease")?;
-            let Some(since) = self.wrote(&found, identity) else {
+            let Some(since) = self.own_write_time(&found, identity) else {
                 return Ok(false);
             };
             *self = Held::new(found, since);
@@ -156,7 +156,7 @@ impl Held {
     }
 
     /// Returns when this process began the write that produced `found`, if it did.
-    fn wrote(&self, found: &Lease, identity: &str) -> Option<Instant> {
+    fn own_write_time(&self, found: &Lease, identity: &str) -> Option<Instant> {
         let holder = found.spec.as_ref()?.holder_identity.as_deref();
         let known = iter::once((renewed(&self.lease), self.since));
         let mut own = known.chain(self.unanswered.iter().cloned());
@@ -257,7 +257,7 @@ mod tests {
         for seconds in [0, 6, 15, 60] {
             let term = Term::new(seconds);
             let last_write = term.renew_deadline() + crate::client::timeouts::TIMEOUT;
-            assert!(last_write < term.lasts(), "{seconds}");
+            assert!(last_write < term.duration(), "{seconds}");
             assert!(term.retry_period() < term.renew_deadline(), "{seconds}");
         }
     }
@@ -293,13 +293,21 @@ mod tests {
             let lost = at(&first, "a", lost);
             held.unanswered.push((renewed(&lost), later(seconds)));
         }
-        let wrote = |found: &Lease| held.wrote(found, "a");
-        assert_eq!(wrote(&first), Some(begun), "something else of it changed");
-        assert_eq!(wrote(&at(&first, "a", 101)), Some(later(1)));
-        assert_eq!(wrote(&at(&first, "a", 102)), Some(later(2)));
-        assert_eq!(wrote(&at(&first, "a", 103)), None, "another of its name");
-        assert_eq!(wrote(&at(&first, "b", 102)), None);
-        assert_eq!(wrote(&Lease::default()), None);
+        let write_time = |found: &Lease| held.own_write_time(found, "a");
+        assert_eq!(
+            write_time(&first),
+            Some(begun),
+            "something else of it changed"
+        );
+        assert_eq!(write_time(&at(&first, "a", 101)), Some(later(1)));
+        assert_eq!(write_time(&at(&first, "a", 102)), Some(later(2)));
+        assert_eq!(
+            write_time(&at(&first, "a", 103)),
+            None,
+            "another of its name"
+        );
+        assert_eq!(write_time(&at(&first, "b", 102)), None);
+        assert_eq!(write_time(&Lease::default()), None);
     }
 
     #[test]

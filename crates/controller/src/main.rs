@@ -88,7 +88,7 @@ fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 /// Returns the option's value, or else the environment variable that manifests set.
-fn said(option: Option<String>, flag: &str, variable: &str) -> Result<String> {
+fn option_or_env(option: Option<String>, flag: &str, variable: &str) -> Result<String> {
     option
         .or_else(|| env::var(variable).ok())
         .filter(|value| !value.is_empty())
@@ -111,8 +111,8 @@ async fn listen(common: &Common, metrics: &Metrics, ready: Ready) -> Result<()> 
 }
 
 async fn controller(arguments: ControllerArguments) -> Result<()> {
-    let identity = said(arguments.identity.clone(), "--identity", "POD_NAME")?;
-    let namespace = said(arguments.namespace.clone(), "--namespace", "POD_NAMESPACE")
+    let identity = option_or_env(arguments.identity.clone(), "--identity", "POD_NAME")?;
+    let namespace = option_or_env(arguments.namespace.clone(), "--namespace", "POD_NAMESPACE")
         .unwrap_or_else(|_| "flexvol".to_owned());
     let metrics = Metrics::default();
     let fence = Fence::default();
@@ -200,7 +200,7 @@ async fn webhooks(
 
 async fn agent(arguments: AgentArguments) -> Result<()> {
     check_namespace(arguments.mounts.as_deref())?;
-    let node = said(arguments.node, "--node", "NODE_NAME")?;
+    let node = option_or_env(arguments.node, "--node", "NODE_NAME")?;
     let metrics = Metrics::default();
     let common = &arguments.common;
     let budget = Budget::of(arguments.rate);

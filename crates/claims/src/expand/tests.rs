@@ -7,7 +7,7 @@ fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished()
     let allowed = |beyond: bool, request: u64, ordered: u64| {
         let mut observed = observed(request, ordered);
         let claim = observed.claim.as_mut().unwrap();
-        claim.beyond = beyond.then(|| "at most 15".to_owned());
+        claim.forbidden = beyond.then(|| "at most 15".to_owned());
         decide(&observed)
     };
     let resize = Step::RequestSize(Bytes(20));
@@ -21,7 +21,7 @@ fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished()
             observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
         }
         let claim = observed.claim.as_mut().unwrap();
-        (claim.capacity, claim.beyond) = (Bytes(20), Some("at most 15".to_owned()));
+        (claim.capacity, claim.forbidden) = (Bytes(20), Some("at most 15".to_owned()));
         decide(&observed)
     };
     assert_eq!(said(true), Step::Blocked("at most 15".to_owned()));
@@ -65,7 +65,7 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
             capacity: Bytes(10),
             binding: Binding::This,
             deleting: false,
-            beyond: None,
+            forbidden: None,
             max_size: None,
             file_system_resize_pending: None,
             resize_failure: None,
@@ -93,7 +93,7 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
             node_expansion_required: false,
             file_system_size: None,
         }),
-        away: None,
+        unavailable: None,
         unbindable: None,
         stalled: None,
         late: None,
@@ -110,7 +110,7 @@ fn why_storage_does_not_grow_stands_in_the_claim_until_it_has_grown_or_nothing_i
         node_volume.problem = problem.map(|message| Problem {
             class: ErrorClass::Exhausted,
             message: message.to_owned(),
-            lasts: true,
+            is_persistent: true,
         });
         observed.volume.as_mut().unwrap().capacity = Bytes(reached);
         let claim = observed.claim.as_mut().unwrap();
@@ -258,10 +258,10 @@ fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
         .node_expansion_required = true;
     observed.volume.as_mut().unwrap().capacity = Bytes(20);
     observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
-    observed.away = Some(UnavailableNode {
+    observed.unavailable = Some(UnavailableNode {
         node: observed.node_volume.as_ref().unwrap().node.clone(),
         why: "the node is lost".to_owned(),
-        lost: true,
+        may_reschedule: true,
         removed: false,
     });
     assert_eq!(

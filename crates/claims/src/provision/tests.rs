@@ -21,14 +21,14 @@ fn waiting_for(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Observed {
 
 #[test]
 fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
-    let failed = |class: ErrorClass, lasts: bool, node: Option<&str>| {
+    let failed = |class: ErrorClass, is_persistent: bool, node: Option<&str>| {
         waits(|claim, node_volume| {
             node_volume.answer = Answer::None;
             let message = "no pool".to_owned();
             node_volume.problem = Some(Problem {
                 class,
                 message,
-                lasts,
+                is_persistent,
             });
             let node = node.map(str::to_owned);
             claim.wish = Wish::Storage { node };
@@ -104,7 +104,7 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
             node_volume.problem = fails.then(|| Problem {
                 class: ErrorClass::Retryable,
                 message: "gone".to_owned(),
-                lasts: false,
+                is_persistent: false,
             });
         })
     };
@@ -144,10 +144,10 @@ fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
             (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
             (node_volume.published, node_volume.desired) = (published, wanted);
         });
-        observed.away = Some(UnavailableNode {
+        observed.unavailable = Some(UnavailableNode {
             node: observed.node_volume.as_ref().unwrap().node.clone(),
             why: "silent".to_owned(),
-            lost: true,
+            may_reschedule: true,
             removed: false,
         });
         decide(&observed)
@@ -175,10 +175,10 @@ fn what_became_of_a_node_says_nothing_of_another_one() {
             (claim.wish, node_volume.answer) = (Wish::Storage { node }, Answer::None);
         });
         observed.node_volume = observed.node_volume.filter(|_| node_volume);
-        observed.away = Some(UnavailableNode {
+        observed.unavailable = Some(UnavailableNode {
             node: of.to_owned(),
             why: "gone".to_owned(),
-            lost: true,
+            may_reschedule: true,
             removed: true,
         });
         decide(&observed)
@@ -263,7 +263,7 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
             node_volume.problem = Some(Problem {
                 class: ErrorClass::Retryable,
                 message,
-                lasts: true,
+                is_persistent: true,
             });
             change(node_volume);
         });
@@ -278,7 +278,7 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
     assert!(stays(&|node_volume| node_volume.answered = false));
     assert!(stays(&|node_volume| node_volume.problem = None));
     assert!(stays(&|node_volume| {
-        node_volume.problem.as_mut().unwrap().lasts = false;
+        node_volume.problem.as_mut().unwrap().is_persistent = false;
     }));
     let mut lost = waiting_for(|claim, node_volume| {
         claim.binding = Binding::Named;
@@ -288,7 +288,7 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
     lost.node_volume.as_mut().unwrap().problem = Some(Problem {
         class: ErrorClass::Retryable,
         message: "no such volume".to_owned(),
-        lasts: true,
+        is_persistent: true,
     });
     assert!(
         matches!(decide(&lost), Step::Blocked(_)),
@@ -304,7 +304,7 @@ fn who_waits_is_told_of_which_node_and_that_it_is_late() {
             node_volume.problem = problem.map(|message| Problem {
                 class: ErrorClass::Retryable,
                 message: message.to_owned(),
-                lasts: false,
+                is_persistent: false,
             });
         });
         observed.late = Some("late".to_owned());

@@ -3,7 +3,7 @@
 
 use super::{
     certificate::{Certificate, NAME},
-    server::Shown,
+    server::ServingCertificate,
 };
 use crate::{
     client::{error_message, is_conflict},
@@ -82,17 +82,17 @@ pub struct CertificateRotator {
     pub lifetime: Duration,
     /// Whether this process is the leader. Only the leader writes.
     pub leads: Arc<AtomicBool>,
-    pub shown: Arc<Shown>,
+    pub serving: Arc<ServingCertificate>,
 }
 
 impl CertificateRotator {
     pub async fn run(self) {
         let mut failures = 0_u32;
         loop {
-            let pause = match self.look().await {
-                Ok(lasts) => {
+            let pause = match self.renew_if_due().await {
+                Ok(remaining) => {
                     failures = 0;
-                    lasts.clamp(SOON, PERIOD)
+                    remaining.clamp(SOON, PERIOD)
                 }
                 Err(error) if is_conflict(&error) => SOON,
                 Err(error) => {
@@ -107,27 +107,29 @@ impl CertificateRotator {
     }
 
     /// Does one check. Returns how long nothing has to be done.
-    async fn look(&self) -> Result<Duration> {
+    async fn renew_if_due(&self) -> Result<Duration> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get_opt(NAME).await.context("read the secret")?;
         let secret = secret.ok_or(NoSecret)?;
         let found = Certificate::read(&secret);
         match &found {
-            Some(found) => self.shown.show(found)?,
-            None => self.shown.nothing_yet(),
+            Some(found) => self.serving.set(found)?,
+            None => self.serving.set_awaited(),
         }
         let now = Timestamp::now();
-        let lasts = found.as_ref().map(|found| found.lasts(self.lifetime, now));
-        let lasts = lasts.unwrap_or_default();
+        let remaining = found
+            .as_ref()
+            .map(|found| found.time_to_renewal(self.lifetime, now));
+        let remaining = remaining.unwrap_or_default();
         if !self.leads.load(Ordering::Relaxed) {
-            return Ok(lasts);
+            return Ok(remaining);
         }
-        if let Some(found) = found.as_ref().filter(|_| !lasts.is_zero()) {
+        if let Some(found) = found.as_ref().filter(|_| !remaining.is_zero()) {
             self.trust(&found.trusted()).await?;
-            return Ok(lasts);
+            return Ok(remaining);
         }
         // If the secret is lost, other replicas still serve the previous certificate.
-        let former = found.or_else(|| self.shown.certificate());
+        let former = found.or_else(|| self.serving.certificate());
         let made = Certificate::make(&self.namespace, self.lifetime, now, former.as_ref())?;
         // Trusted before it is written, because replicas serve the secret's certificate at once.
         self.trust(&made.trusted()).await?;
@@ -137,8 +139,8 @@ impl CertificateRotator {
             .await
             .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
-        self.shown.show(&made)?;
-        Ok(made.lasts(self.lifetime, now))
+        self.serving.set(&made)?;
+        Ok(made.time_to_renewal(self.lifetime, now))
     }
 
     async fn trust(&self, authorities: &str) -> Result<()> {

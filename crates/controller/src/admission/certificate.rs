@@ -107,7 +107,7 @@ impl Certificate {
     /// Returns the time until renewal. It is zero if it exceeds that of a new certificate: then the certificate was
     /// made for another lifetime, or by a clock that was ahead, and may not be valid yet.
     #[must_use]
-    pub fn lasts(&self, lifetime: Duration, now: Timestamp) -> Duration {
+    pub fn time_to_renewal(&self, lifetime: Duration, now: Timestamp) -> Duration {
         let rest = Duration::try_from(now.duration_until(self.renew)).unwrap_or_default();
         if rest > term(lifetime) + SKEW {
             Duration::ZERO
@@ -139,7 +139,7 @@ impl Certificate {
             key: text(KEY)?,
             renew: renew.parse().ok()?,
         };
-        found.shown().is_ok().then_some(found)
+        found.certified_key().is_ok().then_some(found)
     }
 
     /// Stores the certificate in a secret, whose other metadata is kept.
@@ -164,7 +164,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When chain or key are invalid, or do not match.
-    pub fn shown(&self) -> Result<Arc<CertifiedKey>> {
+    pub fn certified_key(&self) -> Result<Arc<CertifiedKey>> {
         CertificateDer::pem_slice_iter(self.authority.as_bytes())
             .next()
             .context("the secret has no authority")??;
@@ -173,9 +173,9 @@ impl Certificate {
             .context("read the certificate")?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
             .context("read the certificate's key")?;
-        let shown = CertifiedKey::from_der(chain, key, &ring::default_provider())
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .context("use the certificate")?;
-        Ok(Arc::new(shown))
+        Ok(Arc::new(key))
     }
 }
 
@@ -208,13 +208,13 @@ mod tests {
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .unwrap();
-        let shown = certificate.shown().unwrap();
+        let key = certificate.certified_key().unwrap();
         let at = Duration::from_secs(now().as_second().unsigned_abs()) + after;
         let name = ServerName::try_from(name.to_owned()).unwrap();
         verifier
             .verify_server_cert(
-                &shown.cert[0],
-                &shown.cert[1..],
+                &key.cert[0],
+                &key.cert[1..],
                 &name,
                 &[],
                 UnixTime::since_unix_epoch(at),
@@ -258,7 +258,9 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_before_it_ends() {
         let made = make(now(), None);
-        let after = |days: i64| made.lasts(DAY * 9, now() + SignedDuration::from_hours(24 * days));
+        let after = |days: i64| {
+            made.time_to_renewal(DAY * 9, now() + SignedDuration::from_hours(24 * days))
+        };
         assert_eq!([after(0), after(5)], [DAY * 6, DAY]);
         assert_eq!([after(6), after(7)], [Duration::ZERO; 2]);
     }
@@ -267,14 +269,14 @@ mod tests {
     fn a_certificate_that_a_clock_far_ahead_made_or_for_longer_is_renewed_at_once() {
         let ahead = |by: Duration| {
             let then = now() + SignedDuration::try_from(by).unwrap();
-            make(then, None).lasts(DAY * 9, now())
+            make(then, None).time_to_renewal(DAY * 9, now())
         };
         assert_eq!(ahead(DAY * 365), Duration::ZERO);
         assert_eq!(ahead(SKEW + Duration::from_secs(1)), Duration::ZERO);
         assert_eq!(ahead(SKEW), DAY * 6 + SKEW, "clocks of hosts differ");
         let made = make(now(), None);
-        assert_eq!(made.lasts(DAY, now()), Duration::ZERO);
-        assert_eq!(made.lasts(DAY * 90, now()), DAY * 6);
+        assert_eq!(made.time_to_renewal(DAY, now()), Duration::ZERO);
+        assert_eq!(made.time_to_renewal(DAY * 90, now()), DAY * 6);
     }
 
     #[test]

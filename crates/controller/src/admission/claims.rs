@@ -15,8 +15,8 @@ use crate::{
     },
     drivers::ServedDrivers,
     k8s::{
-        claim::{asked, beyond_all, capacity, class_name},
-        class::beyond,
+        claim::{asked, capacity, class_name, uncountable_reason},
+        class::limit_violation,
         volume::driver_of,
     },
     placement::LastHeartbeat,
@@ -38,7 +38,7 @@ use std::time::Duration;
 struct Expansion {
     asked: Bytes,
     /// Why the request exceeds what Kubernetes counts.
-    beyond_all: Option<String>,
+    uncountable_reason: Option<String>,
     /// The capacity in the claim's status.
     has: Bytes,
     driver: String,
@@ -64,7 +64,7 @@ pub async fn judge(
         return Ok(Verdict::allowed());
     };
     let spec = update.new.spec.clone().unwrap_or_default();
-    let beyond_all = beyond_all(&spec);
+    let uncountable_reason = uncountable_reason(&spec);
     // Kubernetes allows only bound claims to grow.
     let Some(name) = spec.volume_name.filter(|name| is_object_name(name)) else {
         return Ok(Verdict::allowed());
@@ -99,10 +99,10 @@ pub async fn judge(
     let now = Timestamp::now();
     let silence = node
         .as_ref()
-        .and_then(|(_, status)| LastHeartbeat::told(status, now, longest));
+        .and_then(|(_, status)| LastHeartbeat::older_than(status, now, longest));
     let expansion = Expansion {
         asked,
-        beyond_all,
+        uncountable_reason,
         has: capacity(&update.old),
         driver: driver.to_owned(),
         class,
@@ -122,7 +122,10 @@ fn expansion(update: &Update<PersistentVolumeClaim>) -> Option<Bytes> {
 
 impl Expansion {
     fn verdict(&self) -> Verdict {
-        let why = self.beyond_all.clone().or_else(|| self.beyond_class());
+        let why = self
+            .uncountable_reason
+            .clone()
+            .or_else(|| self.class_limit_violation());
         let why = why.or_else(|| self.beyond_driver());
         match why.or_else(|| self.beyond_node()) {
             Some(why) => Verdict::refused(why),
@@ -132,9 +135,9 @@ impl Expansion {
         }
     }
 
-    fn beyond_class(&self) -> Option<String> {
+    fn class_limit_violation(&self) -> Option<String> {
         let class = self.class.as_ref()?;
-        beyond(class, self.asked)
+        limit_violation(class, self.asked)
     }
 
     fn beyond_driver(&self) -> Option<String> {

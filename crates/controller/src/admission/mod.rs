@@ -58,21 +58,21 @@ pub fn start(
     leads: Arc<AtomicBool>,
     metrics: Metrics,
 ) -> Result<impl Fn() -> bool + Send + Sync + use<>> {
-    let shown = Arc::new(server::Shown::default());
+    let serving = Arc::new(server::ServingCertificate::default());
     let judge = server::Judge {
         client: reader,
         ours: settings.ours,
         silence: settings.silence,
         metrics,
     };
-    server::serve(settings.address, Arc::clone(&shown), judge)?;
+    server::serve(settings.address, Arc::clone(&serving), judge)?;
     let keeper = cert_rotation::CertificateRotator {
         client: writer,
         namespace: settings.namespace,
         lifetime: settings.lifetime,
         leads: Arc::clone(&leads),
-        shown: Arc::clone(&shown),
+        serving: Arc::clone(&serving),
     };
     tokio::spawn(keeper.run());
-    Ok(move || shown.suffices(leads.load(Ordering::Relaxed)))
+    Ok(move || serving.is_ready(leads.load(Ordering::Relaxed)))
 }

@@ -70,24 +70,24 @@ const BUSY: &str = "too many questions are judged already";
 
 /// The certificate that new connections get.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct ServingCertificate {
     current: RwLock<Option<(Certificate, Arc<CertifiedKey>)>>,
     /// Whether a check found no certificate.
     is_awaited: AtomicBool,
 }
 
-impl Shown {
+impl ServingCertificate {
     /// Serves this certificate from now on.
     ///
     /// # Errors
     /// When it is invalid.
-    pub fn show(&self, certificate: &Certificate) -> Result<()> {
+    pub fn set(&self, certificate: &Certificate) -> Result<()> {
         let before = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*before, Some((shown, _)) if shown == certificate) {
+        if matches!(&*before, Some((current, _)) if current == certificate) {
             return Ok(());
         }
         drop(before);
-        let next = Some((certificate.clone(), certificate.shown()?));
+        let next = Some((certificate.clone(), certificate.certified_key()?));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
     }
@@ -95,12 +95,12 @@ impl Shown {
     /// The current certificate.
     #[must_use]
     pub fn certificate(&self) -> Option<Certificate> {
-        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        shown.as_ref().map(|(certificate, _)| certificate.clone())
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|(certificate, _)| certificate.clone())
     }
 
     /// Notes that there is no certificate.
-    pub fn nothing_yet(&self) {
+    pub fn set_awaited(&self) {
         self.is_awaited.store(true, Ordering::Relaxed);
     }
 
@@ -108,16 +108,16 @@ impl Shown {
     /// webhooks, the old leader has none, and is replaced only after new replicas are ready. So replicas are ready
     /// without a certificate, once they have checked.
     #[must_use]
-    pub fn suffices(&self, leads: bool) -> bool {
-        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        shown.is_some() || !leads && self.is_awaited.load(Ordering::Relaxed)
+    pub fn is_ready(&self, leads: bool) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.is_some() || !leads && self.is_awaited.load(Ordering::Relaxed)
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        shown.as_ref().map(|(_, key)| Arc::clone(key))
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|(_, key)| Arc::clone(key))
     }
 }
 
@@ -135,12 +135,12 @@ pub struct Judge {
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
+pub fn serve(address: SocketAddr, serving: Arc<ServingCertificate>, judge: Judge) -> Result<()> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .context("prepare TLS")?
         .with_no_client_auth()
-        .with_cert_resolver(shown);
+        .with_cert_resolver(serving);
     let acceptor = TlsAcceptor::from(Arc::new(config));
     accept(address, PLACES, move |stream, slot| {
         connected(acceptor.clone(), stream, judge.clone(), slot)
@@ -158,7 +158,7 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot:
         begun.notify_one();
         slot.asks();
         let (judge, slot) = (judge.clone(), slot.clone());
-        async move { Ok::<_, Infallible>(judge.asked(request, &slot).await) }
+        async move { Ok::<_, Infallible>(judge.respond(request, &slot).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -175,7 +175,7 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot:
 }
 
 impl Judge {
-    async fn asked(&self, request: Request<Incoming>, slot: &ConnectionSlot) -> Response<String> {
+    async fn respond(&self, request: Request<Incoming>, slot: &ConnectionSlot) -> Response<String> {
         let until = Instant::now() + TIMEOUT;
         let path = request.uri().path().to_owned();
         let needed = match path.as_str() {
@@ -204,18 +204,18 @@ impl Judge {
             "/claims" => {
                 let judge =
                     |update| async move { claims::judge(client, ours, *silence, &update).await };
-                self.judged("claim", question, until, judge).await
+                self.review("claim", question, until, judge).await
             }
             "/sets" => {
                 let judge =
                     |update| async move { stateful_set_annotations::judge(client, &update).await };
-                self.judged("set", question, until, judge).await
+                self.review("set", question, until, judge).await
             }
             "/templates" => {
                 let judge = |update| async move {
                     stateful_set_templates::edit(client, ours, &update).await
                 };
-                self.judged("template", question, until, judge).await
+                self.review("template", question, until, judge).await
             }
             _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
         };
@@ -233,7 +233,7 @@ impl Judge {
     }
 
     /// Returns the response to a request. An update that cannot be reviewed is allowed.
-    async fn judged<K, F>(
+    async fn review<K, F>(
         &self,
         what: &str,
         question: &[u8],

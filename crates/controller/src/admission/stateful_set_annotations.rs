@@ -3,10 +3,10 @@
 
 use super::{
     review::{Update, Verdict},
-    stateful_set_claims::{claims, class_of, is_claim_of, refused_if_cut},
+    stateful_set_claims::{claims, class_of, is_claim_of, refused_if_truncated},
 };
 use crate::k8s::{
-    class::beyond,
+    class::limit_violation,
     stateful_set::{restarts, size, template, too_large, wanted},
 };
 use anyhow::Result;
@@ -22,7 +22,7 @@ use kube::{Client, ResourceExt};
 /// When an object cannot be read.
 pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
     update.is_usual()?;
-    refused_if_cut(judge_known(client, update).await)
+    refused_if_truncated(judge_known(client, update).await)
 }
 
 async fn judge_known(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
@@ -99,7 +99,7 @@ fn impossible(
             class.name_any()
         ));
     }
-    beyond(class, asked)
+    limit_violation(class, asked)
 }
 
 #[cfg(test)]

@@ -28,15 +28,15 @@ const DEFAULT_CLASS: [&str; 2] = [
 const MOST_CLAIMS: u32 = 500;
 
 /// Maximum number of truncated claims of a list that are read one by one.
-const MOST_CUT: usize = 8;
+const MOST_TRUNCATED: usize = 8;
 
 type Claims = Api<Read<PersistentVolumeClaim>>;
 
 /// The error for a claim that was read in part, so that its size and class are unknown.
 #[derive(Debug)]
-struct Cut(String);
+struct TruncatedClaim(String);
 
-impl fmt::Display for Cut {
+impl fmt::Display for TruncatedClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.0;
         write!(
@@ -46,13 +46,13 @@ impl fmt::Display for Cut {
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for TruncatedClaim {}
 
-/// Turns [`Cut`] into a rejection, because the verdict depends on the unread part.
-pub(super) fn refused_if_cut(judged: Result<Verdict>) -> Result<Verdict> {
+/// Turns [`TruncatedClaim`] into a rejection, because the verdict depends on the unread part.
+pub(super) fn refused_if_truncated(judged: Result<Verdict>) -> Result<Verdict> {
     judged.or_else(|error| {
-        let Cut(name) = error.downcast()?;
-        Ok(Verdict::refused(Cut(name).to_string()))
+        let TruncatedClaim(name) = error.downcast()?;
+        Ok(Verdict::refused(TruncatedClaim(name).to_string()))
     })
 }
 
@@ -95,11 +95,11 @@ async fn class_of_first_claim(
 /// Reads a whole claim.
 ///
 /// # Errors
-/// [`Cut`], when it was read in part.
+/// [`TruncatedClaim`], when it was read in part.
 async fn whole_claim(claims: &Claims, name: &str) -> Result<Option<PersistentVolumeClaim>> {
     let claim = claims.get_opt(name).await.context("read a claim")?;
-    if claim.as_ref().is_some_and(|claim| claim.cut) {
-        return Err(Cut(name.to_owned()).into());
+    if claim.as_ref().is_some_and(|claim| claim.is_truncated) {
+        return Err(TruncatedClaim(name.to_owned()).into());
     }
     Ok(claim.map(|claim| claim.object))
 }
@@ -146,7 +146,7 @@ pub(super) async fn claims(
         .labels(&labels.join(","))
         .limit(MOST_CLAIMS);
     let found = claims.list(&listed).await.context("list claims")?.items;
-    let (mut all, mut cut) = (Vec::new(), 0);
+    let (mut all, mut truncated) = (Vec::new(), 0);
     for claim in found {
         let name = claim.name_any();
         if !templates
@@ -155,13 +155,13 @@ pub(super) async fn claims(
         {
             continue;
         }
-        if !claim.cut {
+        if !claim.is_truncated {
             all.push(claim.object);
             continue;
         }
-        cut += 1;
-        if cut > MOST_CUT {
-            return Err(Cut(name).into());
+        truncated += 1;
+        if truncated > MOST_TRUNCATED {
+            return Err(TruncatedClaim(name).into());
         }
         all.extend(whole_claim(&claims, &name).await?);
     }

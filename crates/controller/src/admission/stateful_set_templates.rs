@@ -8,7 +8,7 @@
 
 use super::{
     review::{Update, Verdict},
-    stateful_set_claims::{class_of, refused_if_cut},
+    stateful_set_claims::{class_of, refused_if_truncated},
 };
 use crate::{
     api::well_known::GROW,
@@ -58,7 +58,7 @@ pub async fn edit(
     update: &Update<StatefulSet>,
 ) -> Result<Verdict> {
     update.is_usual()?;
-    refused_if_cut(edit_known(client, ours, update).await)
+    refused_if_truncated(edit_known(client, ours, update).await)
 }
 
 async fn edit_known(
@@ -94,9 +94,9 @@ fn put_back(update: &Update<StatefulSet>, edits: &[Edit]) -> Verdict {
         let back = json!({"op": "replace", "path": path, "value": edit.old.0});
         verdict.patch.push(back);
         let key = format!("{GROW}{template}");
-        let here = grown(&update.new, template);
+        let here = requested_by_annotation(&update.new, template);
         // A manifest that replaces the set may lack the stored annotation.
-        let before = here.or_else(|| grown(&update.old, template));
+        let before = here.or_else(|| requested_by_annotation(&update.old, template));
         let size = before.map_or(*new, |before| before.max(*new));
         if here != Some(size) {
             if !annotated {
@@ -123,7 +123,7 @@ fn put_back(update: &Update<StatefulSet>, edits: &[Edit]) -> Verdict {
 }
 
 /// The size that an annotation requests.
-fn grown(set: &StatefulSet, template: &str) -> Option<Bytes> {
+fn requested_by_annotation(set: &StatefulSet, template: &str) -> Option<Bytes> {
     let annotations = set.metadata.annotations.as_ref()?;
     let text = annotations.get(&format!("{GROW}{template}"))?;
     text.parse().ok()

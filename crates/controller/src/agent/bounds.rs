@@ -33,7 +33,7 @@ pub(super) fn size(bytes: Bytes) -> u64 {
 ///
 /// # Errors
 /// When it exceeds the limits.
-pub(super) fn kept(driver: &str, reply: DriverStatus) -> Result<DriverStatus, Failure> {
+pub(super) fn checked(driver: &str, reply: DriverStatus) -> Result<DriverStatus, Failure> {
     let exceeds = |text: &str, most: usize| text.chars().count() > most;
     let long =
         |(name, value): (&String, &String)| exceeds(name, OPTION.0) || exceeds(value, OPTION.1);
@@ -58,7 +58,7 @@ mod tests {
     use crate::{
         agent::{
             callout::Callout,
-            status::{failed, succeeded},
+            status::{after_failure, after_success},
         },
         api::v1alpha1::{
             NodeVolumeStatus,
@@ -79,7 +79,7 @@ mod tests {
 
     /// Why the API server would reject an answer with this reply.
     fn refused(reply: DriverStatus) -> Option<String> {
-        let answer = succeeded(&Callout::Provision, &NodeVolumeStatus::default(), reply);
+        let answer = after_success(&Callout::Provision, &NodeVolumeStatus::default(), reply);
         let schema = &schema("NodeVolume")["properties"]["status"];
         refuses(schema, &to_value(answer).unwrap())
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn what_a_driver_made_is_told_or_the_driver_has_failed() {
         let most = reply(OPTIONS, OPTION, FS_TYPE);
-        assert_eq!(refused(kept("a/b", most).unwrap()), None);
+        assert_eq!(refused(checked("a/b", most).unwrap()), None);
         let more = [
             reply(OPTIONS + 1, (3, 1), 1),
             reply(1, (OPTION.0, OPTION.1 + 1), 1),
@@ -95,10 +95,10 @@ mod tests {
         ];
         for more in more {
             assert!(refused(more.clone()).is_some());
-            let failure = kept("a/b", more).unwrap_err();
+            let failure = checked("a/b", more).unwrap_err();
             assert_eq!(failure.class, ErrorClass::Infeasible);
         }
-        let long = kept("a/b", reply(1, (OPTION.0 + 1, 1), 1)).unwrap_err();
+        let long = checked("a/b", reply(1, (OPTION.0 + 1, 1), 1)).unwrap_err();
         let why = "driver a/b answered an option of more than 253 characters, or with more than 8192 in its value, which no volume can keep";
         assert_eq!(long.message, why);
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn of_a_long_message_the_beginning_is_told() {
         let failure = Failure::new(ErrorClass::Retryable, "é".repeat(9999));
-        let answer = failed(&NodeVolumeStatus::default(), failure);
+        let answer = after_failure(&NodeVolumeStatus::default(), failure);
         let schema = &schema("NodeVolume")["properties"]["status"];
         let mut answer = to_value(answer).unwrap();
         assert_eq!(refuses(schema, &answer), None);

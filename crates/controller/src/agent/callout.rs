@@ -62,7 +62,11 @@ pub fn due_callout(
         (Callout::Nothing, Some(said))
             if node_volume.state == StorageState::Present
                 && !is_answered
-                && believed(said, Bytes(node_volume.size), node_volume.most_ordered()) != said =>
+                && believed(
+                    said,
+                    Bytes(node_volume.size),
+                    node_volume.max_requested_size(),
+                ) != said =>
         {
             Callout::Expand {
                 new: node_volume.size,
@@ -75,14 +79,14 @@ pub fn due_callout(
 
 /// Returns the size that counts of storage that has just grown for a published volume. Its file system has to follow.
 #[must_use]
-pub fn reached(
+pub fn expanded_size(
     callout: &Callout,
     node_volume: &NodeVolumeSpec,
     answer: &NodeVolumeStatus,
 ) -> Option<Bytes> {
     let grew = matches!(callout, Callout::Expand { .. }) && answer.error.is_none();
     let said = answer.size.filter(|_| grew && node_volume.published)?;
-    let (ordered, most) = (Bytes(node_volume.size), node_volume.most_ordered());
+    let (ordered, most) = (Bytes(node_volume.size), node_volume.max_requested_size());
     Some(believed(Bytes(said), ordered, most))
 }
 

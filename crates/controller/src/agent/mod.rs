@@ -19,7 +19,7 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
         well_known::{NODE_LABEL, node_label},
     },
-    client::Told,
+    client::MaybePartial,
     drivers::ServedDrivers,
     k8s::meta::uid,
     runtime::{
@@ -32,7 +32,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use arguments::arguments;
-use callout::{Callout, due_callout, next_callout, reached};
+use callout::{Callout, due_callout, expanded_size, next_callout};
 use capabilities::KnownCapabilities;
 use deletion_check::deletion_forbidden;
 use exec::{Drivers, Failure};
@@ -40,7 +40,7 @@ use file_systems::FileSystems;
 use flexvol_sdk::ErrorClass;
 use heartbeat::Heartbeat;
 use kube::{Api, Client, ResourceExt, runtime::watcher};
-use status::{failed, record, succeeded, ungrown, unknown};
+use status::{after_failure, after_missing_expand, after_success, record, without_findings};
 use std::{
     collections::HashSet,
     fmt,
@@ -73,7 +73,7 @@ pub struct Agent {
     /// Whether the first list of NodeVolumes is complete.
     seen: AtomicBool,
     /// UIDs of unpublished NodeVolumes whose storage this process has checked.
-    looked: Mutex<HashSet<String>>,
+    verified: Mutex<HashSet<String>>,
     capabilities: Arc<KnownCapabilities>,
     heartbeat: Arc<Heartbeat>,
     file_systems: Arc<FileSystems>,
@@ -127,7 +127,7 @@ impl Agent {
             queue,
             metrics,
             seen: AtomicBool::new(false),
-            looked: Mutex::default(),
+            verified: Mutex::default(),
             capabilities,
             heartbeat: Arc::new(heartbeat),
             file_systems: Arc::new(file_systems),
@@ -154,7 +154,7 @@ impl Agent {
     }
 
     async fn watch(&self) {
-        let node_volumes: Api<Told<NodeVolume>> = Api::all(self.client.clone());
+        let node_volumes: Api<MaybePartial<NodeVolume>> = Api::all(self.client.clone());
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
         // Lists from the API server's cache: before Kubernetes 1.31 a consistent list would read the NodeVolumes of all
         // nodes from etcd, and each NodeVolume is read live before its call anyway.
@@ -167,12 +167,12 @@ impl Agent {
                 self.queue.push("", &name);
             }
             Event::Object(node_volume, Presence::Gone) => {
-                self.looked().remove(uid(&node_volume.metadata));
+                self.verified().remove(uid(&node_volume.metadata));
             }
             Event::Part(part, Presence::Gone) => {
-                self.looked().remove(uid(&part.metadata));
+                self.verified().remove(uid(&part.metadata));
             }
-            Event::ListBegins => self.looked().clear(),
+            Event::ListBegins => self.verified().clear(),
             Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),
         };
         reflect(node_volumes, config, handle).await;
@@ -229,7 +229,7 @@ impl Agent {
                 let result = self.drivers.call(driver, &arguments).await;
                 self.metrics
                     .called(driver, &arguments[0], started.elapsed());
-                result.and_then(|reply| bounds::kept(driver, reply))
+                result.and_then(|reply| bounds::checked(driver, reply))
             }
         };
         // A failed call is repeated, unless the driver lacks the callout.
@@ -238,7 +238,8 @@ impl Agent {
             .err()
             .is_none_or(|failure| failure.unsupported)
         {
-            self.looked().insert(uid(&node_volume.metadata).to_owned());
+            self.verified()
+                .insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
@@ -247,10 +248,10 @@ impl Agent {
             Ok(reply) => {
                 log::info("called", &[("volume", name), ("callout", called)]);
                 self.heartbeat.changed.notify_one();
-                let mut after = succeeded(&callout, &before, reply);
+                let mut after = after_success(&callout, &before, reply);
                 if let Ok(capabilities) = &capabilities
                     && FileSystems::may_grow(capabilities)
-                    && let Some(size) = reached(&callout, &node_volume.spec, &after)
+                    && let Some(size) = expanded_size(&callout, &node_volume.spec, &after)
                 {
                     let grown = self.file_systems.grow(driver, name, &arguments, size).await;
                     after.file_system_size = grown.map(|size| size.0).or(after.file_system_size);
@@ -268,15 +269,15 @@ impl Agent {
                         // An unpublished volume is not mounted, so no growth of its file system can grow it.
                         let nobody_else =
                             !capabilities.requires_fs_resize || !node_volume.spec.published;
-                        ungrown(&before, driver, *new > *old && nobody_else)
+                        after_missing_expand(&before, driver, *new > *old && nobody_else)
                     }
                     // Storage that was found before may be gone.
                     (Callout::Provision | Callout::Expand { .. }, _)
                         if !node_volume.spec.published =>
                     {
-                        failed(&unknown(&before), failure)
+                        after_failure(&without_findings(&before), failure)
                     }
-                    _ => failed(&before, failure),
+                    _ => after_failure(&before, failure),
                 }
             }
         };
@@ -301,7 +302,7 @@ impl Agent {
             Callout::Nothing
                 if node_volume.spec.state == StorageState::Present
                     && !node_volume.spec.published
-                    && !self.looked().contains(uid(&node_volume.metadata)) =>
+                    && !self.verified().contains(uid(&node_volume.metadata)) =>
             {
                 // Of a volume that may be in use already, `next_callout` measures the storage and never creates it.
                 let nothing_found = NodeVolumeStatus::default();
@@ -311,7 +312,7 @@ impl Agent {
         }
     }
 
-    fn looked(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn verified(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn record(
 }
 
 /// Builds the answer after a successful call.
-pub(super) fn succeeded(
+pub(super) fn after_success(
     callout: &Callout,
     before: &NodeVolumeStatus,
     reply: DriverStatus,
@@ -99,12 +99,16 @@ pub(super) fn succeeded(
 
 /// Builds the answer for a driver without `expandvolume`. `hopeless` says that growth was requested and kubelet cannot
 /// grow the volume either.
-pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -> NodeVolumeStatus {
+pub(super) fn after_missing_expand(
+    before: &NodeVolumeStatus,
+    driver: &str,
+    hopeless: bool,
+) -> NodeVolumeStatus {
     if hopeless {
         let message = format!(
             "driver {driver} cannot grow its volumes: it has no expandvolume; make a claim of the size you need"
         );
-        return failed(before, Failure::new(ErrorClass::Infeasible, message));
+        return after_failure(before, Failure::new(ErrorClass::Infeasible, message));
     }
     NodeVolumeStatus {
         state: Some(StorageState::Present),
@@ -117,7 +121,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
 }
 
 /// Removes the findings from an answer.
-pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
+pub(super) fn without_findings(before: &NodeVolumeStatus) -> NodeVolumeStatus {
     NodeVolumeStatus {
         state: None,
         size: None,
@@ -127,7 +131,7 @@ pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
 }
 
 /// Builds the answer after a failed call.
-pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
+pub(super) fn after_failure(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
     NodeVolumeStatus {
         error: Some(VolumeError {
             class: failure.class.as_str().to_owned(),
@@ -149,7 +153,7 @@ mod tests {
             size: Some(10),
             ..NodeVolumeStatus::default()
         };
-        let hopeless = ungrown(&before, "a/b", true);
+        let hopeless = after_missing_expand(&before, "a/b", true);
         assert_eq!(hopeless.size, Some(10), "it has what it had");
         let problem = hopeless.error.unwrap();
         assert_eq!(problem.class, "infeasible");
@@ -158,7 +162,7 @@ mod tests {
                 .message
                 .contains("driver a/b cannot grow its volumes")
         );
-        let later = ungrown(&before, "a/b", false);
+        let later = after_missing_expand(&before, "a/b", false);
         assert_eq!(
             (later.state, later.size),
             (Some(StorageState::Present), None)

@@ -17,21 +17,21 @@ pub(crate) struct Claims(Mutex<State>);
 struct State {
     all: HashMap<String, ClaimSummary>,
     /// Volumes that fitted no node at their last reconciliation. They are reconciled again when nodes offer more.
-    nodeless: Nodeless,
+    unplaceable: Unplaceable,
     /// Whether a node offers more than before.
     offered: bool,
     /// Volumes that are being reconciled, and whether their claims were forgotten meanwhile.
-    looked_at: HashMap<String, bool>,
+    reconciling: HashMap<String, bool>,
 }
 
 /// Volumes, with the namespaces of their claims.
 #[derive(Debug, Default)]
-struct Nodeless {
+struct Unplaceable {
     all: HashMap<String, String>,
     by_namespace: HashMap<String, usize>,
 }
 
-impl Nodeless {
+impl Unplaceable {
     fn insert(&mut self, volume: &str, namespace: &str) {
         self.remove(volume);
         self.all.insert(volume.to_owned(), namespace.to_owned());
@@ -72,8 +72,8 @@ impl Nodeless {
 impl State {
     fn forget(&mut self, volume: &str) {
         self.all.remove(volume);
-        self.nodeless.remove(volume);
-        if let Some(forgotten) = self.looked_at.get_mut(volume) {
+        self.unplaceable.remove(volume);
+        if let Some(forgotten) = self.reconciling.get_mut(volume) {
             *forgotten = true;
         }
     }
@@ -99,21 +99,21 @@ impl Claims {
         at
     }
 
-    /// Notes that the volume is being reconciled, until [`looked_at`](Self::looked_at).
-    pub fn looks_at(&self, volume: &str) {
-        self.state().looked_at.insert(volume.to_owned(), false);
+    /// Notes that the volume is being reconciled, until [`end_reconcile`](Self::end_reconcile).
+    pub fn begin_reconcile(&self, volume: &str) {
+        self.state().reconciling.insert(volume.to_owned(), false);
     }
 
     /// Notes that the reconciliation has ended.
-    pub fn looked_at(&self, volume: &str) {
-        self.state().looked_at.remove(volume);
+    pub fn end_reconcile(&self, volume: &str) {
+        self.state().reconciling.remove(volume);
     }
 
     /// Adds the claim of a volume that is being reconciled, after a live read that may be ahead of the watch. A claim
     /// that was forgotten meanwhile is gone or needs nothing, and is not added, as no event would remove it again.
     pub fn add(&self, volume: &str, claim: &PersistentVolumeClaim) {
         let mut state = self.state();
-        if state.looked_at.get(volume) == Some(&true) {
+        if state.reconciling.get(volume) == Some(&true) {
             return;
         }
         state
@@ -133,10 +133,10 @@ impl Claims {
         let gone = state.all.extract_if(|_, claim| !uids.contains(&claim.uid));
         let gone: Vec<_> = gone.map(|(volume, _)| volume).collect();
         for volume in &gone {
-            state.nodeless.remove(volume);
+            state.unplaceable.remove(volume);
         }
         state
-            .looked_at
+            .reconciling
             .values_mut()
             .for_each(|forgotten| *forgotten = true);
         gone
@@ -167,30 +167,32 @@ impl Claims {
     pub fn count_waiting(&self) -> usize {
         let state = self.state();
         let waits = |(volume, claim): &(&String, &ClaimSummary)| {
-            claim.is_waiting() || !claim.deleting && state.nodeless.all.contains_key(*volume)
+            claim.is_waiting() || !claim.deleting && state.unplaceable.all.contains_key(*volume)
         };
         state.all.iter().filter(waits).count()
     }
 
     /// Marks a volume that fits no node, unless its claim is gone. It is reconciled when nodes offer more than now.
-    pub fn wait_for_node(&self, volume: &str) {
+    pub fn mark_unplaceable(&self, volume: &str) {
         let mut state = self.state();
-        let State { all, nodeless, .. } = &mut *state;
+        let State {
+            all, unplaceable, ..
+        } = &mut *state;
         if let Some(claim) = all.get(volume) {
-            nodeless.insert(volume, &claim.namespace);
+            unplaceable.insert(volume, &claim.namespace);
         }
     }
 
     /// Unmarks a volume: it may fit a node, or needs none.
-    pub fn waits_for_no_node(&self, volume: &str) {
-        self.state().nodeless.remove(volume);
+    pub fn unmark_unplaceable(&self, volume: &str) {
+        self.state().unplaceable.remove(volume);
     }
 
     /// Returns the pause before a volume without a node is reconciled again. Namespaces have equal shares, so that many
     /// such claims in one namespace do not delay others.
     pub fn pause(&self, volume: &str) -> Duration {
         let state = self.state();
-        let minutes = state.nodeless.minutes(volume);
+        let minutes = state.unplaceable.minutes(volume);
         let pause = SOON.saturating_mul(u32::try_from(minutes).unwrap_or(u32::MAX));
         pause.clamp(SOON, LATE)
     }
@@ -202,10 +204,10 @@ impl Claims {
 
     /// Returns the volumes that fitted no node, if a node has offered more since the last call. They stay marked until
     /// their reconciliation finds otherwise.
-    pub fn nodeless(&self) -> HashSet<String> {
+    pub fn volumes_to_retry(&self) -> HashSet<String> {
         let mut state = self.state();
         if std::mem::take(&mut state.offered) {
-            state.nodeless.all.keys().cloned().collect()
+            state.unplaceable.all.keys().cloned().collect()
         } else {
             HashSet::new()
         }
@@ -233,17 +235,17 @@ mod tests {
     fn what_was_forgotten_while_it_was_looked_at_is_not_remembered_again() {
         let claims = Claims::default();
         let (gone, there) = (claim("ns", "gone"), claim("ns", "there"));
-        claims.looks_at("pvc-gone");
-        claims.looks_at("pvc-there");
+        claims.begin_reconcile("pvc-gone");
+        claims.begin_reconcile("pvc-there");
         claims.forget("pvc-gone");
         claims.add("pvc-gone", &gone);
         claims.add("pvc-there", &there);
         assert!(!claims.has("pvc-gone") && claims.has("pvc-there"));
-        claims.looked_at("pvc-gone");
-        claims.looks_at("pvc-gone");
+        claims.end_reconcile("pvc-gone");
+        claims.begin_reconcile("pvc-gone");
         claims.add("pvc-gone", &gone);
         assert!(claims.has("pvc-gone"), "it was read anew");
-        claims.looks_at("pvc-late");
+        claims.begin_reconcile("pvc-late");
         claims.keep(&HashSet::new());
         claims.add("pvc-late", &gone);
         assert!(
@@ -261,13 +263,13 @@ mod tests {
             false,
         );
         assert_eq!(claims.count_waiting(), 0, "for its first pod");
-        claims.wait_for_node("pvc-1");
+        claims.mark_unplaceable("pvc-1");
         claims.node_offers_more();
-        assert_eq!(claims.nodeless().len(), 1);
+        assert_eq!(claims.volumes_to_retry().len(), 1);
         assert_eq!(claims.count_waiting(), 1, "also while it is looked at");
-        claims.waits_for_no_node("pvc-1");
+        claims.unmark_unplaceable("pvc-1");
         assert_eq!(claims.count_waiting(), 0);
-        claims.wait_for_node("pvc-1");
+        claims.mark_unplaceable("pvc-1");
         claims.forget("pvc-1");
         assert_eq!(claims.count_waiting(), 0);
     }
@@ -280,7 +282,7 @@ mod tests {
                 let name = format!("{namespace}{number}");
                 let seen = ClaimSummary::of(&claim(namespace, &name));
                 claims.put(name.clone(), seen, false);
-                claims.wait_for_node(&name);
+                claims.mark_unplaceable(&name);
             }
         };
         wait("many", 0..100);
@@ -303,7 +305,7 @@ mod tests {
                     let name = format!("{namespace}-{number}");
                     let seen = ClaimSummary::of(&claim(&format!("n{namespace}"), &name));
                     claims.put(name.clone(), seen, false);
-                    claims.wait_for_node(&name);
+                    claims.mark_unplaceable(&name);
                 }
             }
             claims

@@ -105,7 +105,8 @@ impl Index {
                 known.claim = Some(node_volume.spec.claim.name.as_str().into());
                 known.belongs_to(namespace);
             }
-            known.ordered = ordered(&node_volume.spec.driver, &node_volume.spec.parameters);
+            known.parameters_checksum =
+                parameters_checksum(&node_volume.spec.driver, &node_volume.spec.parameters);
             known.node_volume = seen;
         });
         changed
@@ -365,7 +366,7 @@ fn replace<T>(known: &mut Option<Versioned<T>>, from: &ObjectMeta, with: Version
 }
 
 /// Checksum of a driver and its parameters, of which a watch tells a checksum.
-pub(crate) fn ordered(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
+pub(crate) fn parameters_checksum(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
     checksum(&format!("{driver} {:016x}", checksum_of(parameters)))
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum Turn {
     /// One step was done.
     Done,
     /// Another component has to act, as described.
-    Others(String),
+    Waiting(String),
     /// Nothing is left to do.
     End,
 }
@@ -33,15 +33,17 @@ pub(crate) async fn finish(
         match turn().await {
             Ok(Turn::End) => return Ok(()),
             Ok(Turn::Done) => begun = Instant::now(),
-            Ok(Turn::Others(what)) if late => return Err(anyhow!("it took too long to {what}")),
-            Err(error) if late || !passes(&error) => return Err(anyhow!(error_message(&error))),
-            Ok(Turn::Others(_)) | Err(_) => sleep(LOOK).await,
+            Ok(Turn::Waiting(what)) if late => return Err(anyhow!("it took too long to {what}")),
+            Err(error) if late || !is_transient(&error) => {
+                return Err(anyhow!(error_message(&error)));
+            }
+            Ok(Turn::Waiting(_)) | Err(_) => sleep(LOOK).await,
         }
     }
 }
 
 /// Whether an error is transient, or may be gone after the next read.
-fn passes(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     match error.downcast_ref::<kube::Error>() {
         Some(error @ kube::Error::Api(status)) => {
             matches!(status.code, 404 | 409 | 429 | 500..) || is_quota(error)

@@ -10,7 +10,7 @@ use std::{
 const VARIABLE: &str = "FLEXVOL_CONTROLLER_END";
 
 #[derive(Debug)]
-pub struct Cut {
+pub struct Failpoint {
     moment: Moment,
     at: u64,
     begun: AtomicU64,
@@ -23,9 +23,9 @@ enum Moment {
     After,
 }
 
-impl Cut {
-    pub fn of_environment() -> Option<Self> {
-        Cut::read(&env::var(VARIABLE).ok()?)
+impl Failpoint {
+    pub fn from_environment() -> Option<Self> {
+        Failpoint::read(&env::var(VARIABLE).ok()?)
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -35,7 +35,7 @@ impl Cut {
             "after" => Moment::After,
             _ => return None,
         };
-        Some(Cut {
+        Some(Failpoint {
             moment,
             at: at.parse().ok()?,
             begun: AtomicU64::new(0),
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_process_is_told_at_which_write_to_end() {
-        let read = |text| Cut::read(text).map(|cut| (cut.moment, cut.at));
+        let read = |text| Failpoint::read(text).map(|point| (point.moment, point.at));
         assert_eq!(read("before:3"), Some((Moment::Before, 3)));
         assert_eq!(read("after:12"), Some((Moment::After, 12)));
         for nothing in ["", "3", "after:", "within:3", "after:x"] {

@@ -1,12 +1,12 @@
 //! Client middleware: rate limit, timeouts, fence and metrics of requests, and pruning of responses.
 
 use super::{
-    failpoint::Cut,
+    failpoint::Failpoint,
     fence::{Fence, end},
     prune::Prune,
     rate_limit::{Budget, RateLimit, is_json},
-    request_info::{self, Sort},
-    timeouts::{Timed, Watched, late},
+    request_info::{self, RequestInfo},
+    timeouts::{Timed, Watched, timeout_error},
 };
 use crate::support::metrics::Metrics;
 use http::{Request, Response, StatusCode};
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     limit: RateLimit,
     fence: Fence,
     metrics: Metrics,
-    cut: Option<Cut>,
+    failpoint: Option<Failpoint>,
     /// Whether responses are read whole, without pruning.
     pub(super) reads_whole: bool,
 }
@@ -35,7 +35,7 @@ impl Shared {
             limit: RateLimit::new(budget),
             fence,
             metrics,
-            cut: Cut::of_environment(),
+            failpoint: Failpoint::from_environment(),
             reads_whole: false,
         }
     }
@@ -43,7 +43,7 @@ impl Shared {
     fn received<B>(
         &self,
         mut answer: Response<B>,
-        sort: Sort,
+        info: RequestInfo,
         begun: Instant,
         watched: Option<&String>,
     ) -> Response<Timed<B>> {
@@ -54,13 +54,13 @@ impl Shared {
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         let whole = self.reads_whole || !answer.status().is_success();
-        let prune = (!whole).then(|| Prune::new(sort.needed));
+        let prune = (!whole).then(|| Prune::new(info.needed));
         let watched = watched.filter(|_| answer.status().is_success());
         let watched = watched.map(|of| Watched {
             watches: self.metrics.watches.clone(),
             of: of.clone(),
         });
-        answer.map(|body| Timed::new(body, begun, sort.limits, prune, watched))
+        answer.map(|body| Timed::new(body, begun, info.limits, prune, watched))
     }
 }
 
@@ -105,40 +105,40 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let sort = Sort::of(&request);
+            let info = RequestInfo::of(&request);
             let resource = request_info::resource(request.uri().path()).to_owned();
-            let watched = sort.watches.then(|| request.uri().path().to_owned());
+            let watched = info.watches.then(|| request.uri().path().to_owned());
             if let Some(of) = &watched {
                 shared.metrics.watches.asked(of);
             }
             // Requests for the lease do not wait for the rate limit, which could cost the lease.
-            if !sort.lease {
+            if !info.is_lease {
                 shared.limit.wait().await;
             }
-            if sort.writes && shared.fence.is_past() {
+            if info.writes && shared.fence.is_past() {
                 end("the lease was not renewed in time");
             }
-            let cut = shared.cut.as_ref().filter(|_| sort.writes);
-            let write = cut.map(Cut::begin);
+            let failpoint = shared.failpoint.as_ref().filter(|_| info.writes);
+            let write = failpoint.map(Failpoint::begin);
             let begun = Instant::now();
-            let limits = sort.limits;
+            let limits = info.limits;
             let answer = match timeout(limits.begin, inner.call(request)).await {
-                Ok(Ok(answer)) => Ok(shared.received(answer, sort, begun, watched.as_ref())),
+                Ok(Ok(answer)) => Ok(shared.received(answer, info, begun, watched.as_ref())),
                 Ok(Err(error)) => Err(error.into()),
-                Err(_) => Err(late(limits.begin)),
+                Err(_) => Err(timeout_error(limits.begin)),
             };
             if answer.is_err() {
                 shared.limit.unanswered();
             }
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
-            shared.metrics.requested(sort.verb, &resource, code);
+            shared.metrics.requested(info.verb, &resource, code);
             match &watched {
                 Some(of) if code == 200 => shared.metrics.watches.began(of),
                 None if code != 0 => shared.metrics.watches.answered(),
                 _ => {}
             }
-            if let (Some(cut), Some(write)) = (cut, write) {
-                cut.answered(write);
+            if let (Some(failpoint), Some(write)) = (failpoint, write) {
+                failpoint.answered(write);
             }
             answer
         })

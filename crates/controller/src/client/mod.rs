@@ -5,6 +5,7 @@ mod errors;
 mod failpoint;
 pub(crate) mod fence;
 pub(crate) mod fields;
+mod maybe_partial;
 mod middleware;
 pub(crate) mod paginate;
 pub(crate) mod prune;
@@ -12,14 +13,13 @@ mod rate_limit;
 mod read;
 mod request_info;
 pub(crate) mod timeouts;
-mod told;
 
 pub(crate) use errors::is_quota;
 pub use errors::{Refusal, error_message, is_conflict, is_forbidden, is_refused, refusal};
 pub use fence::Fence;
+pub(crate) use maybe_partial::{MaybePartial, PartialObject};
 pub use rate_limit::Budget;
 pub(crate) use read::Read;
-pub(crate) use told::{Part, Told};
 
 use crate::support::metrics::Metrics;
 use anyhow::{Context as _, Result};

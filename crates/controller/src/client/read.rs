@@ -4,14 +4,15 @@ use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// An object, as far as it was read. Code that depends on fields that may be missing has to check [`Read::cut`].
+/// An object, as far as it was read. Code that depends on fields that may be missing has to check
+/// [`Read::is_truncated`].
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Read<K> {
     #[serde(flatten)]
     pub object: K,
     /// Whether a part of the object was dropped.
-    #[serde(default)]
-    pub cut: bool,
+    #[serde(default, rename = "cut")]
+    pub is_truncated: bool,
 }
 
 impl<K: Resource<DynamicType = ()>> Resource for Read<K> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// Properties of a request.
 #[derive(Clone, Copy)]
-pub(crate) struct Sort {
+pub(crate) struct RequestInfo {
     /// The verb, by Kubernetes' names (`RequestInfo` in `apiserver/pkg/endpoints/request`).
     pub verb: &'static str,
     pub limits: Limits,
     /// Whether it is about a lease.
-    pub lease: bool,
+    pub is_lease: bool,
     /// Whether only the leader may send it.
     pub writes: bool,
     /// Whether it is a watch.
@@ -25,10 +25,10 @@ pub(crate) struct Sort {
     pub needed: &'static Keep,
 }
 
-impl Sort {
+impl RequestInfo {
     pub fn of(request: &Request<Body>) -> Self {
         let query = request.uri().query().unwrap_or_default();
-        let asks = |key: &str| {
+        let parameter = |key: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
         };
@@ -39,26 +39,26 @@ impl Sort {
                 .as_ref()
                 .is_some_and(|resource| (resource.group, resource.plural) == (group, plural))
         };
-        let lease = is("coordination.k8s.io", "leases");
-        let asks_for = if matches!(asks("watch"), Some("true" | "1")) {
+        let is_lease = is("coordination.k8s.io", "leases");
+        let kind = if matches!(parameter("watch"), Some("true" | "1")) {
             Asks::Watch
         } else if reads && resource.as_ref().is_some_and(|resource| resource.all) {
             Asks::List
         } else {
             Asks::One
         };
-        let limits = match asks_for {
+        let limits = match kind {
             Asks::Watch => {
-                let seconds = asks("timeoutSeconds").and_then(|text| text.parse().ok());
+                let seconds = parameter("timeoutSeconds").and_then(|text| text.parse().ok());
                 Limits::watch(seconds.map(Duration::from_secs))
             }
             Asks::List => Limits::MANY,
             Asks::One => Limits::ONE,
         };
         let needed = resource.as_ref().map_or_else(fields::unknown, |resource| {
-            fields::needed(resource.group, resource.plural, asks_for)
+            fields::needed(resource.group, resource.plural, kind)
         });
-        let verb = match (request.method(), asks_for) {
+        let verb = match (request.method(), kind) {
             (_, Asks::Watch) => "watch",
             (&Method::GET, Asks::List) => "list",
             (&Method::GET, Asks::One) => "get",
@@ -68,12 +68,12 @@ impl Sort {
             (&Method::DELETE, _) => "delete",
             _ => "other",
         };
-        Sort {
+        RequestInfo {
             verb,
             limits,
-            lease,
-            writes: !reads && !lease && !is("", "events"),
-            watches: asks_for == Asks::Watch,
+            is_lease,
+            writes: !reads && !is_lease && !is("", "events"),
+            watches: kind == Asks::Watch,
             needed,
         }
     }
@@ -118,19 +118,19 @@ mod tests {
 
     #[test]
     fn what_a_request_is_does_not_depend_on_how_its_object_is_called() {
-        let sort = |method: Method, uri: &str| {
+        let info = |method: Method, uri: &str| {
             let request = Request::builder().method(method).uri(uri);
-            let sort = Sort::of(&request.body(Body::empty()).unwrap());
-            (sort.limits, sort.lease, sort.writes)
+            let info = RequestInfo::of(&request.body(Body::empty()).unwrap());
+            (info.limits, info.is_lease, info.writes)
         };
         let (one, many) = (Limits::ONE, Limits::MANY);
-        let patch = |uri: &str| sort(Method::PATCH, uri);
+        let patch = |uri: &str| info(Method::PATCH, uri);
         let leases = "/apis/coordination.k8s.io/v1/namespaces/flexvol/leases";
         assert_eq!(
             patch(&format!("{leases}/flexvol-controller")),
             (one, true, false)
         );
-        assert_eq!(sort(Method::POST, leases), (one, true, false));
+        assert_eq!(info(Method::POST, leases), (one, true, false));
         assert_eq!(
             patch("/api/v1/namespaces/ns/events/a.b"),
             (one, false, false)
@@ -146,7 +146,7 @@ mod tests {
         ] {
             assert_eq!(patch(uri), (one, false, true), "{uri}");
         }
-        let get = |uri: &str| sort(Method::GET, uri).0;
+        let get = |uri: &str| info(Method::GET, uri).0;
         let volumes = "/api/v1/persistentvolumes";
         let watch = |seconds: Option<u64>| Limits::watch(seconds.map(Duration::from_secs));
         assert_eq!(get(&format!("{volumes}?limit=5&watch=true")), watch(None));

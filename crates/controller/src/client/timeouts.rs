@@ -46,7 +46,7 @@ impl Limits {
 }
 
 /// The error of a response that exceeds its limit.
-pub(crate) fn late(limit: Duration) -> BoxError {
+pub(crate) fn timeout_error(limit: Duration) -> BoxError {
     format!("the API server did not answer in {} s", limit.as_secs()).into()
 }
 
@@ -123,7 +123,7 @@ where
             return Poll::Pending;
         };
         ready!(end.as_mut().poll(context));
-        Poll::Ready(Some(Err(late(*limit))))
+        Poll::Ready(Some(Err(timeout_error(*limit))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -75,7 +75,7 @@ pub(crate) fn request_or_most(spec: &PersistentVolumeClaimSpec) -> Bytes {
 }
 
 /// Returns a message for the claim's author if the requested size exceeds what Kubernetes counts.
-pub(crate) fn beyond_all(spec: &PersistentVolumeClaimSpec) -> Option<String> {
+pub(crate) fn uncountable_reason(spec: &PersistentVolumeClaimSpec) -> Option<String> {
     let why = request(spec).err()?;
     (request_or_most(spec) > Bytes(0)).then(|| format!("{why}; ask for less"))
 }
@@ -151,7 +151,10 @@ mod tests {
         let found = |size: &str| {
             let spec = json!({"resources": {"requests": {"storage": size}}});
             let spec = from_value(spec).unwrap();
-            (request_or_most(&spec).0, beyond_all(&spec).is_some())
+            (
+                request_or_most(&spec).0,
+                uncountable_reason(&spec).is_some(),
+            )
         };
         let most = i64::MAX.unsigned_abs();
         assert_eq!(found("1Gi"), (1 << 30, false));
@@ -162,7 +165,7 @@ mod tests {
         assert_eq!(found("0"), (0, false));
         let spec = PersistentVolumeClaimSpec::default();
         assert_eq!(
-            (request_or_most(&spec), beyond_all(&spec)),
+            (request_or_most(&spec), uncountable_reason(&spec)),
             (Bytes(0), None)
         );
     }

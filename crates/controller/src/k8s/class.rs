@@ -7,7 +7,7 @@ use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClas
 use std::collections::BTreeMap;
 
 /// Returns a message if a size exceeds the class's limit.
-pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
+pub(crate) fn limit_violation(class: &StorageClass, asked: Bytes) -> Option<String> {
     let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
     let name = class.metadata.name.as_deref().unwrap_or_default();
     match text.parse::<Bytes>() {
@@ -22,7 +22,7 @@ pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
 }
 
 /// The largest size that a class allows, if it has a limit.
-pub(crate) fn most(class: &StorageClass) -> Option<Bytes> {
+pub(crate) fn size_limit(class: &StorageClass) -> Option<Bytes> {
     let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
     text.parse().ok()
 }
@@ -40,7 +40,7 @@ pub(crate) fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String,
 }
 
 /// Returns why the class forbids growth, if the claim requests it. Otherwise the class may not have been read.
-pub(crate) fn forbids(
+pub(crate) fn forbidden_expansion(
     class: Option<&StorageClass>,
     claim: &PersistentVolumeClaim,
 ) -> Option<String> {
@@ -74,7 +74,7 @@ mod tests {
                 allow_volume_expansion: Some(allows),
                 ..StorageClass::default()
             });
-            forbids(class.as_ref(), &claim.unwrap()).unwrap_or_default()
+            forbidden_expansion(class.as_ref(), &claim.unwrap()).unwrap_or_default()
         };
         assert!(forbidden("2Gi", None).contains("\"disk\" is not there"));
         assert!(forbidden("2Gi", Some(false)).contains("does not allow growth"));

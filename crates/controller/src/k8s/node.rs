@@ -34,10 +34,14 @@ pub(crate) fn taints(node: &Node) -> impl Iterator<Item = &Taint> {
 
 /// Returns why a pod with these tolerations could not start on the node.
 pub(crate) fn keeps_out(node: Option<&Read<Node>>, tolerated: &[Toleration]) -> Option<String> {
-    let Some(Read { object: node, cut }) = node else {
+    let Some(Read {
+        object: node,
+        is_truncated,
+    }) = node
+    else {
         return Some("is not in the cluster any more".to_owned());
     };
-    if *cut {
+    if *is_truncated {
         return Some(TOO_LARGE.to_owned());
     }
     if is_unready(node) {

@@ -19,8 +19,8 @@ pub(crate) struct Pod {
     #[serde(default)]
     pub status: PodStatus,
     /// Whether only a part of the pod was read.
-    #[serde(default)]
-    pub cut: bool,
+    #[serde(default, rename = "cut")]
+    pub is_truncated: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -29,7 +29,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Client};
-use node_volumes::LASTING;
+use node_volumes::PERSISTENT_AFTER;
 use std::collections::BTreeMap;
 
 /// The objects of one volume.
@@ -38,7 +38,7 @@ pub struct VolumeObjects {
     /// The claim that has the persistent volume, or, before that exists, the claim after which it is named.
     pub claim: Option<PersistentVolumeClaim>,
     /// Whether the claim was read in part.
-    pub claim_is_cut: bool,
+    pub claim_is_truncated: bool,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
     /// The NodeVolume of that name.
@@ -46,7 +46,7 @@ pub struct VolumeObjects {
     /// The claim's class.
     pub class: Option<StorageClass>,
     /// Why the node that has to act is unavailable. Set by the caller.
-    pub away: Option<UnavailableNode>,
+    pub unavailable: Option<UnavailableNode>,
     /// The hostname to which volumes of the NodeVolume's node are bound, or why that is impossible. Set by the caller.
     pub hostname: Option<Result<String, String>>,
     /// The message if the NodeVolume has made no progress for too long. Set by the caller.
@@ -157,7 +157,7 @@ fn needs_class(
 impl VolumeObjects {
     /// Sets the claim after it was read or written.
     pub(crate) fn put_claim(&mut self, claim: Option<Read<PersistentVolumeClaim>>) {
-        self.claim_is_cut = claim.as_ref().is_some_and(|claim| claim.cut);
+        self.claim_is_truncated = claim.as_ref().is_some_and(|claim| claim.is_truncated);
         self.claim = claim.map(|claim| claim.object);
     }
 
@@ -184,7 +184,7 @@ impl VolumeObjects {
 
     /// Returns the node, class and size that were ordered. Returns `None` if the class was recreated with other
     /// parameters, because nothing was ordered of the new class.
-    pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
+    pub(crate) fn requested_placement(&self) -> Option<(&str, &str, Bytes)> {
         let (node_volume, class) = (self.node_volume.as_ref()?, self.class.as_ref()?);
         if !has_parameters(node_volume, class) {
             return None;
@@ -194,7 +194,7 @@ impl VolumeObjects {
     }
 
     /// Whether the claim's class, if it was read, has another driver or other parameters than the NodeVolume.
-    fn is_outdated(&self, node_volume: &NodeVolume, ours: &ServedDrivers) -> bool {
+    fn class_differs(&self, node_volume: &NodeVolume, ours: &ServedDrivers) -> bool {
         self.class.as_ref().is_some_and(|class| {
             let driver = ours.driver_of(&class.provisioner);
             driver != Some(&*node_volume.spec.driver) || !has_parameters(node_volume, class)
@@ -202,7 +202,7 @@ impl VolumeObjects {
     }
 
     /// Whether the node lacked capacity for the volume.
-    pub(crate) fn had_no_room(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         let status = self
             .node_volume
             .as_ref()
@@ -212,10 +212,10 @@ impl VolumeObjects {
     }
 
     /// Returns the node's problem, if it has occurred so often that another node is tried.
-    pub(crate) fn kept_failing(&self) -> Option<&VolumeError> {
+    pub(crate) fn persistent_problem(&self) -> Option<&VolumeError> {
         let status = self.node_volume.as_ref()?.status.as_ref()?;
         let problem = status.error.as_ref()?;
-        (status.failures >= LASTING).then_some(problem)
+        (status.failures >= PERSISTENT_AFTER).then_some(problem)
     }
 
     /// Reduces the objects to what decisions need.
@@ -244,10 +244,10 @@ impl VolumeObjects {
                 .node_volume
                 .as_ref()
                 .map(|node_volume| claims::NodeVolume {
-                    outdated: self.is_outdated(node_volume, ours),
+                    outdated: self.class_differs(node_volume, ours),
                     ..node_volume_of(node_volume, ours)
                 }),
-            away: self.away.clone(),
+            unavailable: self.unavailable.clone(),
             unbindable: self.unbindable().map(str::to_owned),
             stalled: self.stalled.clone(),
             late: self.late.clone(),
@@ -268,7 +268,7 @@ impl VolumeObjects {
     ) -> claims::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
         let request = claim::request_or_most(&spec);
-        let beyond_all = claim::beyond_all(&spec);
+        let uncountable_reason = claim::uncountable_reason(&spec);
         // The status is written after the binding, and until then nothing has to grow.
         let capacity = if is_bound(claim) {
             capacity(claim)
@@ -283,7 +283,7 @@ impl VolumeObjects {
             capacity,
             // Kubernetes never changes the name, whoever wrote it.
             binding: match spec.volume_name.as_deref() {
-                _ if self.claim_is_cut => Binding::Unknown,
+                _ if self.claim_is_truncated => Binding::Unknown,
                 None | Some("") => Binding::None,
                 Some(volume) if volume != name => Binding::Another,
                 Some(_) if is_bound(claim) => Binding::This,
@@ -292,11 +292,13 @@ impl VolumeObjects {
             deleting: claim.metadata.deletion_timestamp.is_some(),
             // A request that Kubernetes cannot count orders nothing.
             max_size: class
-                .and_then(class::most)
-                .or_else(|| beyond_all.as_ref().map(|_| capacity.max(volume))),
-            beyond: beyond_all
-                .or_else(|| class.and_then(|class| class::beyond(class, request.max(capacity))))
-                .or_else(|| class::forbids(class, claim)),
+                .and_then(class::size_limit)
+                .or_else(|| uncountable_reason.as_ref().map(|_| capacity.max(volume))),
+            forbidden: uncountable_reason
+                .or_else(|| {
+                    class.and_then(|class| class::limit_violation(class, request.max(capacity)))
+                })
+                .or_else(|| class::forbidden_expansion(class, claim)),
             file_system_resize_pending: file_system_resize_pending(claim, volume),
             resize_failure: failure(claim),
         }

@@ -8,7 +8,7 @@ use crate::{
 use flexvol_sdk::Bytes;
 
 /// Consecutive failures, half a minute of the agent's backoff, after which another node may do better.
-pub(super) const LASTING: u32 = 5;
+pub(super) const PERSISTENT_AFTER: u32 = 5;
 
 pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let status = node_volume.status.clone().unwrap_or_default();
@@ -19,7 +19,7 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
         node: node_volume.spec.node.clone(),
         desired: node_volume.spec.state,
         size: Bytes(node_volume.spec.size),
-        max_requested_size: node_volume.spec.most_ordered(),
+        max_requested_size: node_volume.spec.max_requested_size(),
         published: match (node_volume.spec.publishing, node_volume.spec.published) {
             (_, true) => Published::Seen,
             (true, false) => Published::Soon,
@@ -36,7 +36,7 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
         problem: status.error.filter(|_| current).map(|problem| Problem {
             class: problem.class(),
             message: problem.message,
-            lasts: status.failures >= LASTING,
+            is_persistent: status.failures >= PERSISTENT_AFTER,
         }),
         node_expansion_required: status.node_expansion_required,
         file_system_size: status.file_system_size.map(Bytes),

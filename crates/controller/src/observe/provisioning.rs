@@ -6,7 +6,7 @@ use crate::{
     drivers::ServedDrivers,
     k8s::{
         claim::{class_name, is_bound, provisioner, request, selected_node},
-        class::beyond,
+        class::limit_violation,
         meta::uid,
     },
 };
@@ -29,8 +29,8 @@ pub fn wish(
     let own = volume_name(uid(&claim.metadata));
     let named = spec.volume_name.as_deref().unwrap_or_default();
     let names_another = !named.is_empty() && named != own;
-    let is_served = names_another || is_bound(claim);
-    if is_served || claim.metadata.deletion_timestamp.is_some() {
+    let has_volume = names_another || is_bound(claim);
+    if has_volume || claim.metadata.deletion_timestamp.is_some() {
         return Wish::Nothing;
     }
     let is_ours = |driver: &&str| ours.driver_of(driver).is_some();
@@ -68,7 +68,7 @@ fn possible(
     ours: &ServedDrivers,
 ) -> Result<(), String> {
     let size = request(spec)?;
-    if let Some(why) = beyond(class, size) {
+    if let Some(why) = limit_violation(class, size) {
         return Err(why);
     }
     let name = class.metadata.name.as_deref().unwrap_or_default();

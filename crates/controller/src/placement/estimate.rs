@@ -46,13 +46,17 @@ pub struct NodeCapacity {
 
 impl Nodes {
     /// Returns the capacity for a class of each available node that has the driver.
-    pub fn rooms(&self, driver: &str, class: &str) -> Vec<NodeCapacity> {
+    pub fn capacities(&self, driver: &str, class: &str) -> Vec<NodeCapacity> {
         let all = self.all();
         let able = all.iter().filter(|(node, known)| {
             known.may_be_asked(self.silence) && known.lacks_driver(node, driver).is_none()
         });
         let fails = |known: &NodeRecord| {
-            known.is_unbindable() || known.failing.get(class).is_some_and(Failing::for_all)
+            known.is_unbindable()
+                || known
+                    .failing
+                    .get(class)
+                    .is_some_and(Failing::is_failing_for_all)
         };
         // If all nodes fail, none is worse than another.
         let all_fail = able.clone().all(|(_, known)| fails(known));

@@ -70,7 +70,7 @@ impl Failing {
     }
 
     /// Whether this volume failed there recently.
-    pub fn at(&self, asker: VolumeRequest<'_>) -> bool {
+    pub fn has_failed(&self, asker: VolumeRequest<'_>) -> bool {
         let failed = self.volumes.get(asker.volume);
         failed.is_some_and(|failed| failed.pause.pauses())
     }
@@ -85,13 +85,13 @@ impl Failing {
     }
 
     /// Whether a volume of this namespace would probably fail.
-    pub fn for_namespace(&self, namespace: &str) -> bool {
+    pub fn is_failing_for(&self, namespace: &str) -> bool {
         let own = self.namespaces.get(namespace);
-        own.is_some_and(CapacityBackoff::pauses) || self.for_all()
+        own.is_some_and(CapacityBackoff::pauses) || self.is_failing_for_all()
     }
 
     /// Whether any volume would probably fail.
-    pub fn for_all(&self) -> bool {
+    pub fn is_failing_for_all(&self) -> bool {
         let lately = self.namespaces.values().filter(|pause| pause.pauses());
         lately.count() >= SEVERAL
     }
@@ -118,7 +118,7 @@ mod tests {
         let mut fails = |volume: &str, namespace: &str, class: ErrorClass| {
             let asker = VolumeRequest { volume, namespace };
             failing.add(asker, class, &"no".repeat(WORDS));
-            (failing.at(asker), failing.for_all())
+            (failing.has_failed(asker), failing.is_failing_for_all())
         };
         assert_eq!(fails("v", "other", ErrorClass::Retryable), (true, false));
         for number in 0..1000 {
@@ -134,6 +134,6 @@ mod tests {
         };
         assert_eq!(failing.infeasible(last).unwrap().len(), WORDS);
         failing.made_one();
-        assert!(failing.at(last) && !failing.for_namespace("tenant"));
+        assert!(failing.has_failed(last) && !failing.is_failing_for("tenant"));
     }
 }

@@ -17,7 +17,11 @@ pub enum LastHeartbeat {
 impl LastHeartbeat {
     /// Returns the last heartbeat if it is older than this, for a process that has not watched all the time. It
     /// compares clocks of two hosts, so use it only where a difference is harmless.
-    pub fn told(status: &StorageNodeStatus, now: Timestamp, longest: Duration) -> Option<Self> {
+    pub fn older_than(
+        status: &StorageNodeStatus,
+        now: Timestamp,
+        longest: Duration,
+    ) -> Option<Self> {
         let seen = status.last_heartbeat_time.as_ref();
         let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
         let recent = seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() < longest);
@@ -34,9 +38,9 @@ impl LastHeartbeat {
 
 impl Nodes {
     /// Marks a node that Kubernetes misses. No new volume is placed there until its agent's next heartbeat.
-    pub fn miss(&self, name: &str) {
+    pub fn mark_missing(&self, name: &str) {
         if let Some(known) = self.all().get_mut(name) {
-            known.missed = true;
+            known.is_missing = true;
         }
     }
 
@@ -100,9 +104,9 @@ impl Nodes {
         let mut all = self.all();
         let fell = all
             .iter_mut()
-            .filter(|(_, known)| known.is_silent(self.silence) && !known.told);
+            .filter(|(_, known)| known.is_silent(self.silence) && !known.is_reported);
         let fell = fell.map(|(name, known)| {
-            known.told = true;
+            known.is_reported = true;
             name.clone()
         });
         fell.chain(fell_silent(&mut self.gone(), self.silence))
@@ -132,7 +136,7 @@ mod tests {
                 last_heartbeat_time: seen.map(str::to_owned),
                 ..StorageNodeStatus::default()
             };
-            LastHeartbeat::told(&status, now, SILENCE)
+            LastHeartbeat::older_than(&status, now, SILENCE)
         };
         assert_eq!(told(Some("2026-11-21T20:00:01Z")), None);
         assert_eq!(told(Some("2026-11-21T20:03:50Z")), None);

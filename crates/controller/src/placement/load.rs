@@ -30,14 +30,14 @@ impl Load {
         self.0.insert(volume.to_owned(), ordered);
     }
 
-    pub fn made(&mut self, volume: &str) {
+    pub fn mark_made(&mut self, volume: &str) {
         if let Some(ordered) = self.0.get_mut(volume) {
             ordered.is_made = true;
         }
     }
 
     /// Applies a report of the agent, which includes all volumes that were made before.
-    pub fn told(&mut self) {
+    pub fn record_report(&mut self) {
         self.0
             .retain(|_, ordered| !ordered.is_made && ordered.since.elapsed() < FORGET);
     }

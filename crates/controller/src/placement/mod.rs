@@ -66,10 +66,10 @@ struct NodeRecord {
     heard: Instant,
     /// Whether its last heartbeat was already too old at that time.
     was_silent: bool,
-    /// Whether Kubernetes has missed the node since. No new volume is placed there.
-    missed: bool,
+    /// Whether Kubernetes misses the node since then. No new volume is placed there.
+    is_missing: bool,
     /// Whether its silence was reported.
-    told: bool,
+    is_reported: bool,
     /// Backoff after lack of capacity, by class.
     full: BTreeMap<String, CapacityBackoff>,
     /// Other failures of its driver, by class.
@@ -79,7 +79,7 @@ struct NodeRecord {
     /// Ordered volumes that the agent's last report may not include.
     load: Load,
     /// Why pods may not run there, when last seen.
-    barred: Option<(Instant, Unschedulable)>,
+    unschedulable: Option<(Instant, Unschedulable)>,
 }
 
 /// The error if no node fits a volume, with a message for the claim's author.
@@ -113,13 +113,13 @@ impl Nodes {
             status: node.status,
             heard: Instant::now(),
             was_silent: false,
-            missed: false,
-            told: false,
+            is_missing: false,
+            is_reported: false,
             full: BTreeMap::new(),
             failing: BTreeMap::new(),
             unbindable: None,
             load: Load::default(),
-            barred: None,
+            unschedulable: None,
         };
         let mut all = self.all();
         let Some(before) = all.get_mut(&name) else {
@@ -133,13 +133,13 @@ impl Nodes {
             return true;
         };
         now.load = std::mem::take(&mut before.load);
-        now.barred = before.barred;
+        now.unschedulable = before.unschedulable;
         now.unbindable = before.unbindable.take();
         if before.status.last_heartbeat_time == now.status.last_heartbeat_time {
-            (now.heard, now.told) = (before.heard, before.told);
-            (now.was_silent, now.missed) = (before.was_silent, before.missed);
+            (now.heard, now.is_reported) = (before.heard, before.is_reported);
+            (now.was_silent, now.is_missing) = (before.was_silent, before.is_missing);
         } else {
-            now.load.told();
+            now.load.record_report();
         }
         now.failing = std::mem::take(&mut before.failing);
         now.failing.retain(|class, _| {
@@ -187,16 +187,16 @@ impl Nodes {
     }
 
     /// Adds an ordered volume to a node's load.
-    pub fn ordered(&self, node: &str, volume: &str, size: Bytes) {
+    pub fn record_request(&self, node: &str, volume: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
             known.load.add(volume, size);
         }
     }
 
     /// Marks an ordered volume as made: the agent's next report includes it.
-    pub fn made(&self, node: &str, volume: &str) {
+    pub fn complete_request(&self, node: &str, volume: &str) {
         if let Some(known) = self.all().get_mut(node) {
-            known.load.made(volume);
+            known.load.mark_made(volume);
         }
     }
 
@@ -234,7 +234,7 @@ impl Nodes {
     }
 
     /// Records that a node's driver lacked capacity for this size.
-    pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
+    pub fn record_exhausted(&self, node: &str, class: &str, size: Bytes) {
         let mut all = self.all();
         let Some(known) = all.get_mut(node) else {
             return;
@@ -246,7 +246,7 @@ impl Nodes {
     }
 
     /// Records that a node's driver failed repeatedly at a volume, except for lack of capacity.
-    pub fn failed(
+    pub fn record_failure(
         &self,
         node: &str,
         class: &str,
@@ -262,7 +262,7 @@ impl Nodes {
 
     /// Records that no volume could be bound to a node. The scheduler does not see that, so the node is not offered
     /// to it during a growing pause. Failures during the pause count once.
-    pub fn unbindable(&self, node: &str) {
+    pub fn record_unbindable(&self, node: &str) {
         if let Some(known) = self.all().get_mut(node)
             && !known.is_unbindable()
         {
@@ -271,7 +271,7 @@ impl Nodes {
     }
 
     /// Records that a node's driver has made a volume of this size, which was bound to the node.
-    pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
+    pub fn record_created(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
             known.unbindable = None;
             if let Some(failing) = known.failing.get_mut(class) {
@@ -330,7 +330,7 @@ impl NodeRecord {
     }
 
     fn may_be_asked(&self, silence: Duration) -> bool {
-        !self.missed && !self.is_silent(silence)
+        !self.is_missing && !self.is_silent(silence)
     }
 }
 

@@ -54,9 +54,9 @@ struct Open {
     /// Since when its volume is unmade, whatever the answers, or its storage undeleted.
     undone: Option<Instant>,
     /// Whether its lack of progress was reported.
-    told: bool,
+    is_reported: bool,
     /// Whether its lateness was reported.
-    told_late: bool,
+    is_late_reported: bool,
 }
 
 impl PendingCalls {
@@ -114,8 +114,8 @@ impl PendingCalls {
             generation,
             since,
             undone: is_undone.then(|| undone.unwrap_or_else(Instant::now)),
-            told: same.is_some_and(|open| open.told),
-            told_late: same.is_some_and(|open| open.told_late),
+            is_reported: same.is_some_and(|open| open.is_reported),
+            is_late_reported: same.is_some_and(|open| open.is_late_reported),
         };
         calls.open.insert(name, open);
     }
@@ -127,8 +127,8 @@ impl PendingCalls {
             let longest = longest(node);
             for (name, open) in &mut calls.open {
                 let is_stalled = open.is_stalled(calls.done, longest);
-                let is_news = is_stalled && !open.told;
-                open.told = is_stalled;
+                let is_news = is_stalled && !open.is_reported;
+                open.is_reported = is_stalled;
                 if is_news {
                     calls.stalled = Some(Instant::now());
                     stalled.push(name.clone());
@@ -145,10 +145,10 @@ impl PendingCalls {
         for calls in self.calls.values_mut() {
             for (name, open) in &mut calls.open {
                 let is_late = open.is_late(calls.done);
-                if is_late && !open.told_late {
+                if is_late && !open.is_late_reported {
                     late.push(name.clone());
                 }
-                open.told_late |= is_late;
+                open.is_late_reported |= is_late;
             }
         }
         late
@@ -221,7 +221,7 @@ impl PendingCalls {
     }
 
     /// Whether a node's driver hangs.
-    pub fn has(&self, node: &str, driver: &str) -> bool {
+    pub fn is_hanging(&self, node: &str, driver: &str) -> bool {
         let calls = self.calls.get(&(node.to_owned(), driver.to_owned()));
         calls.is_some_and(|calls| {
             let mut since = calls

@@ -14,7 +14,7 @@ pub(super) struct RemovedNode {
     /// The last heartbeat by the node's own clock.
     seen: LastHeartbeat,
     /// Whether its silence was reported.
-    told: bool,
+    is_reported: bool,
 }
 
 impl From<NodeRecord> for RemovedNode {
@@ -22,7 +22,7 @@ impl From<NodeRecord> for RemovedNode {
         RemovedNode {
             heard: known.heard,
             seen: LastHeartbeat::since(&known.status),
-            told: known.told,
+            is_reported: known.is_reported,
         }
     }
 }
@@ -47,9 +47,9 @@ pub(super) fn fell_silent(
     all.retain(|_, gone| gone.heard.elapsed() < longest_known);
     let fell = all
         .iter_mut()
-        .filter(|(_, gone)| !gone.told && gone.silence(longest).is_some());
+        .filter(|(_, gone)| !gone.is_reported && gone.silence(longest).is_some());
     fell.map(|(name, gone)| {
-        gone.told = true;
+        gone.is_reported = true;
         name.clone()
     })
     .collect()

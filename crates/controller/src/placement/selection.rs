@@ -14,7 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 /// Time for which a node counts as unschedulable.
-const BARRED: Duration = Duration::from_secs(60);
+const UNSCHEDULABLE_FOR: Duration = Duration::from_secs(60);
 
 /// Number of nodes whose drivers call a volume infeasible after which no other is tried: each takes half a minute.
 const REFUSALS: usize = 2;
@@ -48,7 +48,7 @@ impl Unschedulable {
 struct Candidate<'a> {
     node: &'a str,
     room: Estimate,
-    bar: Option<Unschedulable>,
+    unschedulable: Option<Unschedulable>,
     /// Whether its driver failed recently at others' volumes, or hangs.
     doubtful: bool,
     /// The size of other volumes that were ordered of it.
@@ -66,9 +66,9 @@ impl Candidate<'_> {
                 Estimate::Any => (1, free(Bytes(0))),
                 Estimate::Unknown(_) => (0, free(Bytes(0))),
             };
-            let free_of_bars = Reverse(candidate.bar);
+            let schedulability = Reverse(candidate.unschedulable);
             (
-                free_of_bars,
+                schedulability,
                 !candidate.doubtful,
                 rank,
                 free,
@@ -81,14 +81,14 @@ impl Candidate<'_> {
 
 impl Nodes {
     /// Sets why pods may not run on a node, if so.
-    pub(crate) fn bar(&self, name: &str, bar: Option<Unschedulable>) {
+    pub(crate) fn set_unschedulable(&self, name: &str, why: Option<Unschedulable>) {
         if let Some(known) = self.all().get_mut(name) {
-            known.barred = bar.map(|bar| (Instant::now(), bar));
+            known.unschedulable = why.map(|why| (Instant::now(), why));
         }
     }
 
     /// Returns why the node that the scheduler selected cannot have a volume, if it is known.
-    pub fn lacks(
+    pub fn unfit_reason(
         &self,
         node: &str,
         driver: &str,
@@ -107,7 +107,7 @@ impl Nodes {
         };
         let fails = || {
             let failing = known.failing.get(class)?;
-            failing.at(asker).then(|| {
+            failing.has_failed(asker).then(|| {
                 format!(
                     "node {node} failed again and again to make this volume of storage class {class:?}"
                 )
@@ -120,7 +120,7 @@ impl Nodes {
     }
 
     /// Returns why no other node is tried: several drivers call the volume infeasible.
-    pub fn refuses(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
+    pub fn infeasible_reason(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
         let all = self.all();
         let of_class = all.values().filter_map(|known| known.failing.get(class));
         let words: Vec<_> = of_class
@@ -141,14 +141,14 @@ impl Nodes {
     ///
     /// # Errors
     /// When no node fits.
-    pub fn with_room(
+    pub fn select_node(
         &self,
         driver: &str,
         class: &str,
         size: Bytes,
         asker: VolumeRequest<'_>,
     ) -> Result<String, NoNode> {
-        if let Some(why) = self.refuses(class, asker) {
+        if let Some(why) = self.infeasible_reason(class, asker) {
             return Err(NoNode(why));
         }
         let all = self.all();
@@ -162,20 +162,22 @@ impl Nodes {
         let mut others = Vec::new();
         let mut candidates = Vec::new();
         for (node, known) in heard() {
-            let bar = known.barred.filter(|(since, _)| since.elapsed() < BARRED);
-            let bar = bar.map(|(_, bar)| bar);
+            let unschedulable = known
+                .unschedulable
+                .filter(|(since, _)| since.elapsed() < UNSCHEDULABLE_FOR);
+            let unschedulable = unschedulable.map(|(_, why)| why);
             let failing = known.failing.get(class);
-            if bar == Some(Unschedulable::Cordoned) {
+            if unschedulable == Some(Unschedulable::Cordoned) {
                 others.push(format!("node {node} is cordoned"));
-            } else if failing.is_some_and(|failing| failing.at(asker)) {
+            } else if failing.is_some_and(|failing| failing.has_failed(asker)) {
                 others.push(format!("node {node} failed again and again to make it"));
             } else {
                 candidates.push(Candidate {
                     node,
                     room: known.room(driver, class),
-                    bar,
-                    doubtful: calls.has(node, driver)
-                        || failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
+                    unschedulable,
+                    doubtful: calls.is_hanging(node, driver)
+                        || failing.is_some_and(|failing| failing.is_failing_for(asker.namespace)),
                     load: known.load.sum(),
                     turn: checksum(&format!("{}/{node}", asker.volume)),
                 });
@@ -216,17 +218,23 @@ mod tests {
 
     #[test]
     fn pods_run_where_neither_a_cordon_nor_a_taint_keeps_them_out() {
-        let bar = |spec: Value| {
+        let unschedulable = |spec: Value| {
             Unschedulable::of(&from_value(json!({"metadata": {}, "spec": spec})).unwrap())
         };
         let taint = |effect: &str| json!({"taints": [{"key": "own", "effect": effect}]});
-        assert_eq!(bar(json!({})), None);
-        assert_eq!(bar(taint("PreferNoSchedule")), None);
-        assert_eq!(bar(taint("NoSchedule")), Some(Unschedulable::Tainted));
-        assert_eq!(bar(taint("NoExecute")), Some(Unschedulable::Tainted));
+        assert_eq!(unschedulable(json!({})), None);
+        assert_eq!(unschedulable(taint("PreferNoSchedule")), None);
+        assert_eq!(
+            unschedulable(taint("NoSchedule")),
+            Some(Unschedulable::Tainted)
+        );
+        assert_eq!(
+            unschedulable(taint("NoExecute")),
+            Some(Unschedulable::Tainted)
+        );
         // Kubernetes also taints a cordoned node.
         let mut cordoned = taint("NoSchedule");
         cordoned["unschedulable"] = true.into();
-        assert_eq!(bar(cordoned), Some(Unschedulable::Cordoned));
+        assert_eq!(unschedulable(cordoned), Some(Unschedulable::Cordoned));
     }
 }

@@ -1,7 +1,7 @@
 //! The loop of every watch: lists all objects of a kind, and then reports each change, for ever.
 
 use crate::{
-    client::{Part, Told, fields::page},
+    client::{MaybePartial, PartialObject, fields::page},
     k8s::meta::uid,
     support::log,
 };
@@ -33,14 +33,14 @@ pub(crate) enum Event<K> {
     /// An object was listed or has changed.
     Object(K, Presence),
     /// Like `Object`, of one of which not all is known: it has to be read by itself.
-    Part(Box<Part<K>>, Presence),
+    Part(Box<PartialObject<K>>, Presence),
     /// All objects were listed. Except after the first list, these are their UIDs: other known objects are gone.
     Listed(Option<HashSet<String>>),
 }
 
 /// Watches the selected objects for ever. The page size of lists depends on the kind.
 pub(crate) async fn reflect<K>(
-    api: Api<Told<K>>,
+    api: Api<MaybePartial<K>>,
     config: watcher::Config,
     mut handle: impl FnMut(Event<K>),
 ) where
@@ -57,11 +57,11 @@ pub(crate) async fn reflect<K>(
             }
             Ok(watcher::Event::InitApply(object)) => {
                 lists.has(object.meta());
-                handle(told(object, Presence::There));
+                handle(event_of(object, Presence::There));
             }
             Ok(watcher::Event::InitDone) => handle(Event::Listed(lists.end())),
-            Ok(watcher::Event::Apply(object)) => handle(told(object, Presence::There)),
-            Ok(watcher::Event::Delete(object)) => handle(told(object, Presence::Gone)),
+            Ok(watcher::Event::Apply(object)) => handle(event_of(object, Presence::There)),
+            Ok(watcher::Event::Delete(object)) => handle(event_of(object, Presence::Gone)),
             Err(error) => {
                 let (kind, error) = (K::kind(&()), error.to_string());
                 log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
@@ -70,10 +70,13 @@ pub(crate) async fn reflect<K>(
     }
 }
 
-fn told<K: Resource<DynamicType = ()>>(object: Told<K>, presence: Presence) -> Event<K> {
+fn event_of<K: Resource<DynamicType = ()>>(
+    object: MaybePartial<K>,
+    presence: Presence,
+) -> Event<K> {
     match object {
-        Told::Whole(object) => Event::Object(object, presence),
-        Told::Part(part) => {
+        MaybePartial::Whole(object) => Event::Object(object, presence),
+        MaybePartial::Part(part) => {
             let said = |text: &Option<String>| text.clone().unwrap_or_default();
             let (name, namespace) = (said(&part.metadata.name), said(&part.metadata.namespace));
             // Tenants may write any number of large objects. Who reads one by itself tells its owner.

@@ -36,7 +36,7 @@ impl World {
                 Some(false) => Binding::Another,
             },
             deleting: claim.deleting,
-            beyond: (self.most() < claim.request.max(claim.capacity))
+            forbidden: (self.most() < claim.request.max(claim.capacity))
                 .then(|| "its class allows less".to_owned()),
             max_size: Some(bytes(self.most())),
             file_system_resize_pending: claim.awaits_node.map(bytes),
@@ -69,7 +69,7 @@ impl World {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
                 // Lost storage does not come back.
-                lasts: node_volume.recalled,
+                is_persistent: node_volume.recalled,
             }),
             node_expansion_required: self.setting.node_expansion_required,
             file_system_size: node_volume.file_system.map(bytes),
@@ -83,17 +83,17 @@ impl World {
             // Before storage is ordered of a node, the node's hostname is checked.
             self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
         };
-        let away = node.filter(is_away).map(|node| UnavailableNode {
+        let unavailable = node.filter(is_away).map(|node| UnavailableNode {
             node: NAMES[node].to_owned(),
             why: "the node is away".to_owned(),
-            lost: self.is_lost(node) || self.is_taken(node),
+            may_reschedule: self.is_lost(node) || self.is_taken(node),
             removed: self.away == Some(Absence::Removed),
         });
         Observed {
             claim,
             volume,
             node_volume,
-            away,
+            unavailable,
             unbindable: ordered
                 .filter(|node| self.is_taken(*node))
                 .map(|_| "another node has its hostname".to_owned()),

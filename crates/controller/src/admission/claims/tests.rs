@@ -41,7 +41,7 @@ fn node(room: Option<u64>) -> (String, StorageNodeStatus) {
 fn asked(size: u64) -> Expansion {
     Expansion {
         asked: Bytes(size),
-        beyond_all: None,
+        uncountable_reason: None,
         has: Bytes(GIB),
         driver: "example.com/disk".to_owned(),
         class: Some(class(None)),
@@ -167,7 +167,7 @@ fn growth_to_more_than_kubernetes_counts_is_refused() {
     let mut new = claim(2);
     let requests = json!({"requests": {"storage": "8Ei"}});
     new.spec.as_mut().unwrap().resources = from_value(requests).unwrap();
-    let beyond_all = beyond_all(new.spec.as_ref().unwrap());
+    let uncountable_reason = uncountable_reason(new.spec.as_ref().unwrap());
     let uid = String::new();
     let update = Update {
         uid,
@@ -177,7 +177,7 @@ fn growth_to_more_than_kubernetes_counts_is_refused() {
     let asked = expansion(&update).unwrap();
     let huge = Expansion {
         asked,
-        beyond_all,
+        uncountable_reason,
         ..Expansion::default()
     };
     let why = huge.verdict().refusal.unwrap();

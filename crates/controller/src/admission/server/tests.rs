@@ -11,14 +11,14 @@ use tower::BoxError;
 
 #[test]
 fn who_waits_for_the_lease_does_without_the_certificate_that_only_a_leader_makes() {
-    let shown = Shown::default();
-    assert!(!shown.suffices(false), "nobody has looked");
-    shown.nothing_yet();
-    assert!(shown.suffices(false) && !shown.suffices(true));
+    let serving = ServingCertificate::default();
+    assert!(!serving.is_ready(false), "nobody has looked");
+    serving.set_awaited();
+    assert!(serving.is_ready(false) && !serving.is_ready(true));
     let lifetime = Duration::from_secs(3600);
     let made = Certificate::make("system", lifetime, Timestamp::now(), None).unwrap();
-    shown.show(&made).unwrap();
-    assert!(shown.suffices(false) && shown.suffices(true));
+    serving.set(&made).unwrap();
+    assert!(serving.is_ready(false) && serving.is_ready(true));
 }
 
 /// A judge without an API server.

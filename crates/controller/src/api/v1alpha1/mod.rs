@@ -63,7 +63,7 @@ pub struct NodeVolumeSpec {
 impl NodeVolumeSpec {
     /// The largest size that was ever ordered.
     #[must_use]
-    pub fn most_ordered(&self) -> Bytes {
+    pub fn max_requested_size(&self) -> Bytes {
         Bytes(self.max_requested_size.unwrap_or_default().max(self.size))
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct VolumeEntry {
     pub volume: Option<Versioned<Volume>>,
     pub node_volume: Option<Versioned<claims::NodeVolume>>,
     /// Checksum of the driver and the parameters in the NodeVolume.
-    pub ordered: u64,
+    pub parameters_checksum: u64,
     /// The claim's namespace.
     pub(super) namespace: Arc<str>,
     /// The name of the claim after which the volume is named, unless its volume is another claim's. The name is

@@ -284,11 +284,11 @@ impl Recovery<'_> {
         let name = &self.wanted.name;
         match next {
             Move::Stop(why) => bail!("{why}"),
-            Move::Wait(_) => return Ok(Turn::Others(next.to_string())),
+            Move::Wait(_) => return Ok(Turn::Waiting(next.to_string())),
             Move::Keep => {
                 self.write(volume, note.to_keep()?).await?;
                 // Counts as waiting, so that repeated resets by another writer reach the timeout.
-                return Ok(Turn::Others(next.to_string()));
+                return Ok(Turn::Waiting(next.to_string()));
             }
             Move::Delete(former) => {
                 let users = self.users().await?;

@@ -144,7 +144,7 @@ fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Ro
     let status = node_volume.status.clone().unwrap_or_default();
     let claim = &node_volume.spec.claim;
     let state = state(node_volume, &status);
-    let silence = LastHeartbeat::told(node, now, SILENCE).filter(|_| state != SETTLED);
+    let silence = LastHeartbeat::older_than(node, now, SILENCE).filter(|_| state != SETTLED);
     Row {
         claim: format!("{}/{}", claim.namespace, claim.name),
         volume: node_volume.name_any(),

@@ -8,7 +8,7 @@ use crate::{
             CLAIM_FINALIZER, CLASS, GROW, PROVISIONED_BY, PROVISIONER, REVISION, SELECTED_NODE,
         },
     },
-    cache::{event_filter::ClaimSummary, volumes::ordered},
+    cache::{event_filter::ClaimSummary, volumes::parameters_checksum},
     client::prune::Prune,
     drivers::ServedDrivers,
     k8s::{
@@ -140,13 +140,13 @@ fn of_what_is_too_large_it_is_read_that_it_is() {
         listed("", "pods", &pod)
     };
     let usual = pod(100);
-    assert_eq!((claims_of(&usual).len(), usual.cut), (100, false));
+    assert_eq!((claims_of(&usual).len(), usual.is_truncated), (100, false));
     let large = pod(300);
-    assert!(large.cut && large.metadata.name.as_deref() == Some("db-0"));
+    assert!(large.is_truncated && large.metadata.name.as_deref() == Some("db-0"));
     // Too many, although they are small.
     let owners = vec![json!({"uid": "u"}); 257];
     let owned = json!({"metadata": {"name": "db-0", "ownerReferences": owners}});
-    assert!(listed::<Pod>("", "pods", &owned).cut);
+    assert!(listed::<Pod>("", "pods", &owned).is_truncated);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
     let whole: NodeVolume = from_value(node_volume).unwrap();
     assert_eq!(node_volume_of(&read, &ours), node_volume_of(&whole, &ours));
     assert_eq!(read.spec.claim, whole.spec.claim);
-    let of = |node_volume: &NodeVolume| ordered("a/b", &node_volume.spec.parameters);
+    let of = |node_volume: &NodeVolume| parameters_checksum("a/b", &node_volume.spec.parameters);
     assert_eq!(of(&read), of(&whole));
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Budget {
     /// Whether a truncated object is an error.
     whole: bool,
     /// Whether something was dropped.
-    cut: bool,
+    is_truncated: bool,
 }
 
 impl Prune {
@@ -26,7 +26,7 @@ impl Prune {
             left: most,
             depth: self.open.len(),
             whole,
-            cut: false,
+            is_truncated: false,
         });
         Some(keep)
     }
@@ -40,16 +40,16 @@ impl Prune {
                 true
             }
             Some(_) => {
-                self.cut();
+                self.mark_truncated();
                 false
             }
         }
     }
 
     /// Records that a needed value is dropped.
-    pub(super) fn cut(&mut self) {
+    pub(super) fn mark_truncated(&mut self) {
         if let Some(budget) = &mut self.budget {
-            budget.cut = true;
+            budget.is_truncated = true;
             if budget.whole {
                 self.failed = Some(TooLarge(budget.most));
             }
@@ -60,6 +60,6 @@ impl Prune {
     pub(super) fn ended(&mut self) -> bool {
         let depth = self.open.len();
         let own = self.budget.take_if(|budget| budget.depth == depth);
-        own.is_some_and(|budget| budget.cut)
+        own.is_some_and(|budget| budget.is_truncated)
     }
 }

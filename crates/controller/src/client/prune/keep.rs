@@ -22,7 +22,7 @@ pub(crate) enum Keep {
     Words(&'static [&'static str]),
     /// Each element of an array, or each member of an object, by the rule, without a limit on their number.
     Each(&'static Keep),
-    /// At most this many bytes of the value. The rest is dropped, and an object gets the mark [`CUT`].
+    /// At most this many bytes of the value. The rest is dropped, and an object gets the mark [`TRUNCATED`].
     Within(usize, &'static Keep),
     /// Like `Within`, but a value that exceeds the limit is an error, because a part of it is useless.
     Whole(usize, &'static Keep),
@@ -42,7 +42,7 @@ pub(super) const OVERLONG: &[u8] = b"?";
 pub(super) const MOST: usize = 256;
 
 /// The member that marks a truncated object. No Kubernetes object has it.
-pub(super) const CUT: &[u8] = b"\"cut\":true";
+pub(super) const TRUNCATED: &[u8] = b"\"cut\":true";
 
 /// Maximum length of a number.
 pub(super) const DIGITS: usize = 64;

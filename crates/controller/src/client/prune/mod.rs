@@ -16,7 +16,7 @@ pub(crate) use keep::{Keep, TooLarge};
 
 use budget::Budget;
 use checksum::Members;
-use keep::{CUT, DIGITS, MAX_LENGTH, MOST, OVERLONG, begins};
+use keep::{DIGITS, MAX_LENGTH, MOST, OVERLONG, TRUNCATED, begins};
 
 /// An open object or array.
 struct Open {
@@ -84,7 +84,7 @@ impl Prune {
     /// Prunes the next chunk.
     ///
     /// # Errors
-    /// When an object exceeds its limit and is useless if it is cut.
+    /// When an object exceeds its limit and is useless if it is truncated.
     pub fn next(&mut self, part: &[u8]) -> Result<Vec<u8>, TooLarge> {
         let (mut rest, mut out) = (part, Vec::new());
         while let Some(&byte) = rest.first() {
@@ -112,12 +112,12 @@ impl Prune {
             (b':', Some(open)) => open.name = false,
             (b'}' | b']', Some(_)) => {
                 let closed = self.open.pop();
-                let cut = self.ended();
-                if let Some(closed) = closed.filter(|open| cut && open.object) {
+                let is_truncated = self.ended();
+                if let Some(closed) = closed.filter(|open| is_truncated && open.object) {
                     if closed.kept > 0 {
                         out.push(b',');
                     }
-                    out.extend_from_slice(CUT);
+                    out.extend_from_slice(TRUNCATED);
                 }
                 out.push(byte);
             }
@@ -231,7 +231,7 @@ impl Prune {
             | Keep::Words(_) => (Some(open.keep), few),
         };
         if keep.is_some() && !fits {
-            self.cut();
+            self.mark_truncated();
             return None;
         }
         keep

@@ -27,16 +27,16 @@ async fn a_node_volume_that_is_not_answered_for_a_minute_tells_that_its_driver_h
     all.seen(&node_volume("one", "Present", &json!({})));
     tokio::time::advance(LONG / 2).await;
     all.seen(&node_volume("one", "Present", &json!({})));
-    assert!(!all.has("n", "a/b"));
+    assert!(!all.is_hanging("n", "a/b"));
     tokio::time::advance(LONG / 2).await;
-    assert!(all.has("n", "a/b"));
-    assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
+    assert!(all.is_hanging("n", "a/b"));
+    assert!(!all.is_hanging("n", "a/c") && !all.is_hanging("m", "a/b"));
     let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
     all.seen(&node_volume("one", "Present", &made));
-    assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.node_drivers.is_empty());
+    assert!(!all.is_hanging("n", "a/b") && all.calls.is_empty() && all.node_drivers.is_empty());
     all.seen(&node_volume("two", "Absent", &made));
     tokio::time::advance(LONG).await;
-    assert!(all.has("n", "a/b"));
+    assert!(all.is_hanging("n", "a/b"));
     all.gone(["two"].into_iter());
     assert!(all.calls.is_empty() && all.node_drivers.is_empty());
 }
@@ -46,20 +46,20 @@ fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
     let mut all = PendingCalls::default();
     let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
     all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
-    assert!(all.has("n", "a/b"));
+    assert!(all.is_hanging("n", "a/b"));
     // A new leader comes to the same result.
     all.seen(&node_volume("settled", "Present", &made));
-    assert!(all.has("n", "a/b"), "it was made before that");
+    assert!(all.is_hanging("n", "a/b"), "it was made before that");
     all.seen(&node_volume("one", "Absent", &failed("uncertain", 1)));
     all.seen(&node_volume("one", "Absent", &json!({"state": "Absent"})));
     all.gone(["one"].into_iter());
-    assert!(all.has("n", "a/b"), "what it could not make is gone");
+    assert!(all.is_hanging("n", "a/b"), "what it could not make is gone");
     for (name, answer) in [("two", made), ("three", failed("retryable", 1))] {
         all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
         all.seen(&node_volume(name, "Present", &json!({})));
-        assert!(all.has("n", "a/b"));
+        assert!(all.is_hanging("n", "a/b"));
         all.seen(&node_volume(name, "Present", &answer));
-        assert!(!all.has("n", "a/b"), "{name}");
+        assert!(!all.is_hanging("n", "a/b"), "{name}");
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_a
     }
     let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
     all.seen(&node_volume("made", "Present", &made));
-    assert!(all.has("n", "a/b") && all.stalled(|_| longest).is_empty());
+    assert!(all.is_hanging("n", "a/b") && all.stalled(|_| longest).is_empty());
     tokio::time::advance(longest - LONG).await;
     let less = json!({"state": "Present", "size": 1, "observedGeneration": 1});
     all.seen(&node_volume("one", "Present", &less));
@@ -136,9 +136,9 @@ async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_a
     assert!(!all.is_stalled("n", "a/b", "one", longest));
     all.gone(["one"].into_iter());
     tokio::time::advance(REMEMBERED - LONG).await;
-    assert!(all.has("n", "a/b"));
+    assert!(all.is_hanging("n", "a/b"));
     tokio::time::advance(LONG).await;
-    assert!(!all.has("n", "a/b"));
+    assert!(!all.is_hanging("n", "a/b"));
     all.gone([].into_iter());
     assert!(all.calls.is_empty() && all.node_drivers.is_empty());
 }
@@ -153,8 +153,8 @@ async fn a_node_volume_that_is_of_another_node_when_it_is_seen_again_is_waited_f
         anew.spec.node = "m".to_owned();
         all.seen(&anew);
         tokio::time::advance(LONG * 60).await;
-        assert!(!all.has("n", "a/b"));
-        assert_eq!(all.has("m", "a/b"), answer == json!({}));
+        assert!(!all.is_hanging("n", "a/b"));
+        assert_eq!(all.is_hanging("m", "a/b"), answer == json!({}));
     }
 }
 
@@ -164,7 +164,7 @@ async fn a_node_whose_driver_hangs_is_chosen_last() {
     nodes.put(mute("mute", 0, true));
     let choose = |size| {
         nodes
-            .with_room("a/b", "class", Bytes(size), of("v"))
+            .select_node("a/b", "class", Bytes(size), of("v"))
             .unwrap()
     };
     nodes.node_volume_seen(&node_volume("w", "Present", &json!({})));
@@ -176,7 +176,7 @@ async fn a_node_whose_driver_hangs_is_chosen_last() {
     assert_eq!(choose(20), "unknown");
     nodes.remove("unknown");
     assert_eq!(choose(20), "n", "there is no other");
-    assert_eq!(nodes.rooms("a/b", "class").len(), 2);
+    assert_eq!(nodes.capacities("a/b", "class").len(), 2);
     nodes.node_volumes_gone(["w"].into_iter());
     assert_eq!(choose(1), "n");
 }

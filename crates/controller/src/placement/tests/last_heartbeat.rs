@@ -22,13 +22,16 @@ fn an_agent_that_was_dead_before_is_not_heard_of_until_it_speaks() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_has_more() {
     let nodes = nodes(&[("one", None), ("two", Some(5))]);
-    let room = |size| nodes.with_room("a/b", "class", Bytes(size), of("v"));
+    let room = |size| nodes.select_node("a/b", "class", Bytes(size), of("v"));
     for minutes in [1, 2, 4] {
         assert_eq!(room(7).unwrap(), "one");
-        nodes.had_no_room("one", "class", Bytes(7));
+        nodes.record_exhausted("one", "class", Bytes(7));
         assert!(room(7).is_err());
         assert_eq!(room(6).unwrap(), "one", "less may be had");
-        assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7), of("v")), None);
+        assert_eq!(
+            nodes.unfit_reason("one", "a/b", "other", Bytes(7), of("v")),
+            None
+        );
         let almost = Duration::from_secs(60 * minutes - 1);
         tokio::time::advance(almost).await;
         assert!(room(7).is_err());
@@ -36,24 +39,30 @@ async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     nodes.put(node("two", 1, Some(5)));
-    nodes.had_no_room("two", "class", Bytes(5));
+    nodes.record_exhausted("two", "class", Bytes(5));
     assert!(
         nodes
-            .lacks("two", "a/b", "class", Bytes(5), of("v"))
+            .unfit_reason("two", "a/b", "class", Bytes(5), of("v"))
             .is_some()
     );
     nodes.put(node("two", 2, Some(6)));
-    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5), of("v")), None);
-    nodes.had_no_room("two", "class", Bytes(5));
-    nodes.had_room("two", "other", Bytes(5));
-    nodes.had_room("two", "class", Bytes(4));
+    assert_eq!(
+        nodes.unfit_reason("two", "a/b", "class", Bytes(5), of("v")),
+        None
+    );
+    nodes.record_exhausted("two", "class", Bytes(5));
+    nodes.record_created("two", "other", Bytes(5));
+    nodes.record_created("two", "class", Bytes(4));
     assert!(
         nodes
-            .lacks("two", "a/b", "class", Bytes(5), of("v"))
+            .unfit_reason("two", "a/b", "class", Bytes(5), of("v"))
             .is_some()
     );
-    nodes.had_room("two", "class", Bytes(5));
-    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5), of("v")), None);
+    nodes.record_created("two", "class", Bytes(5));
+    assert_eq!(
+        nodes.unfit_reason("two", "a/b", "class", Bytes(5), of("v")),
+        None
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +73,9 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     nodes.put(node("one", 3, Some(10)));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
+        nodes
+            .select_node("a/b", "class", Bytes(5), of("v"))
+            .unwrap(),
         "one"
     );
     assert_eq!(nodes.fell_silent(), ["two"]);
@@ -75,7 +86,7 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     let silence = nodes.silence("two").unwrap();
     assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
     let refused = nodes
-        .with_room("a/b", "class", Bytes(20), of("v"))
+        .select_node("a/b", "class", Bytes(20), of("v"))
         .unwrap_err();
     let words = refused.to_string();
     assert!(
@@ -88,7 +99,9 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     assert!(nodes.put(node("two", 4, Some(30))), "it is back");
     assert_eq!(nodes.silence("two"), None);
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(20), of("v")).unwrap(),
+        nodes
+            .select_node("a/b", "class", Bytes(20), of("v"))
+            .unwrap(),
         "two"
     );
 }
@@ -96,9 +109,11 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
 #[test]
 fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
     let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
-    nodes.miss("two");
+    nodes.mark_missing("two");
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
+        nodes
+            .select_node("a/b", "class", Bytes(5), of("v"))
+            .unwrap(),
         "one"
     );
     assert!(nodes.absence("two").is_some());
@@ -107,7 +122,9 @@ fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
     assert!(nodes.fell_silent().is_empty());
     assert!(nodes.put(node("two", 1, Some(30))), "it is back");
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
+        nodes
+            .select_node("a/b", "class", Bytes(5), of("v"))
+            .unwrap(),
         "two"
     );
     assert_eq!(nodes.silence("three"), Some(LastHeartbeat::Never));

@@ -6,8 +6,8 @@
 
 use super::{
     SOON, TURN, WAITS,
-    eviction_decision::{Decision, Snapshot, Why, decide},
-    recent_evictions::Stopped,
+    eviction_decision::{Decision, Snapshot, WaitReason, decide},
+    recent_evictions::RecentEvictions,
     snapshot::{Pods, read_set},
 };
 use crate::{
@@ -41,7 +41,7 @@ pub(super) struct Evictions {
     client: Client,
     ours: ServedDrivers,
     events: Arc<EventRecorder>,
-    stopped: Stopped,
+    recent_evictions: RecentEvictions,
 }
 
 impl Evictions {
@@ -51,7 +51,7 @@ impl Evictions {
             client,
             ours,
             events,
-            stopped: Stopped::default(),
+            recent_evictions: RecentEvictions::default(),
         }
     }
 
@@ -70,13 +70,13 @@ impl Evictions {
                 break;
             }
             let mut seen = pods.snapshot(*ordinal).await?;
-            self.stopped.mark(&namespace, &mut seen.claims);
+            self.recent_evictions.mark(&namespace, &mut seen.claims);
             match decide(&seen, Timestamp::now()) {
                 Decision::Evict { name, uid } => {
                     let outcome = self.look_again(set, *ordinal, &name, &uid).await?;
                     return Ok(Turn::Taken(outcome));
                 }
-                Decision::Wait(why @ Why::Storage(_)) => {
+                Decision::Wait(why @ WaitReason::Storage(_)) => {
                     self.passes_over(set, *ordinal, &why, tells);
                     passed = *ordinal;
                 }
@@ -102,7 +102,7 @@ impl Evictions {
     }
 
     /// Reports why another pod has its turn.
-    pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &Why, tells: bool) {
+    pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &WaitReason, tells: bool) {
         self.tell(set, ordinal, why, tells.then_some(EventType::Normal));
     }
 
@@ -125,7 +125,7 @@ impl Evictions {
         }
         let mut pods = Pods::list(&self.client, &self.ours, &again, &[last]).await?;
         let mut seen = pods.snapshot(last).await?;
-        self.stopped.mark(&namespace, &mut seen.claims);
+        self.recent_evictions.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {
                 self.evict(&again, &seen, pod, uid).await
@@ -135,28 +135,29 @@ impl Evictions {
     }
 
     /// Reports what blocks an eviction, unless it is reported elsewhere or temporary.
-    fn waits(&self, set: &StatefulSet, seen: &Snapshot, why: &Why) -> Outcome {
+    fn waits(&self, set: &StatefulSet, seen: &Snapshot, why: &WaitReason) -> Outcome {
         let its_own = |name: &String| {
             let pod = seen.pods.iter().find(|pod| pod.name == *name);
             pod.is_some_and(|pod| pod.ordinal == seen.last)
         };
         let tone = match why {
-            Why::InVain { .. } | Why::Large(_) => Some(EventType::Warning),
-            Why::Rolls | Why::Revision(_) | Why::Unready(_) | Why::KeptOut(_) => {
-                Some(EventType::Normal)
-            }
-            Why::Going(pod) if !its_own(pod) => Some(EventType::Normal),
+            WaitReason::InVain { .. } | WaitReason::Large(_) => Some(EventType::Warning),
+            WaitReason::Rolls
+            | WaitReason::Revision(_)
+            | WaitReason::Unready(_)
+            | WaitReason::KeptOut(_) => Some(EventType::Normal),
+            WaitReason::Going(pod) if !its_own(pod) => Some(EventType::Normal),
             _ => None,
         };
         self.tell(set, seen.last, why, tone);
         match why {
-            Why::MayExpand(rest) => Outcome::RequeueAfter(*rest),
+            WaitReason::MayExpand(rest) => Outcome::RequeueAfter(*rest),
             _ => Outcome::RequeueWithBackoff(WAITS),
         }
     }
 
     /// Writes to the log, and an event of this type, if any.
-    fn tell(&self, set: &StatefulSet, ordinal: i64, why: &Why, tone: Option<EventType>) {
+    fn tell(&self, set: &StatefulSet, ordinal: i64, why: &WaitReason, tone: Option<EventType>) {
         let text = format!(
             "pod {}-{ordinal} is not stopped so that its volumes grow: {why}",
             set.name_any()
@@ -194,7 +195,7 @@ impl Evictions {
             // A pod with two budgets is not evicted, and the response is a failed status with HTTP code 2xx.
             Ok(status) if Status::is_failure(&status) => status,
             Ok(_) => {
-                self.stopped.add(&namespace, &seen.claims);
+                self.recent_evictions.add(&namespace, &seen.claims);
                 log::info("a pod is stopped", &[("pod", name), ("claims", &claims)]);
                 let text = format!("pod {name} was evicted; until it is back, {claims} can grow");
                 self.events

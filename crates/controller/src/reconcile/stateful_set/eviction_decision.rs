@@ -66,7 +66,7 @@ pub(super) struct Claim {
     /// The latest time at which its storage had grown, which may be after `pending`.
     pub stored: Option<Timestamp>,
     /// Whether this process has evicted a pod for this growth.
-    pub stopped: bool,
+    pub has_eviction: bool,
 }
 
 /// The decision.
@@ -77,12 +77,12 @@ pub(super) enum Decision {
         name: String,
         uid: String,
     },
-    Wait(Why),
+    Wait(WaitReason),
 }
 
 /// Why no pod is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum WaitReason {
     Rolls,
     /// The set has more or fewer pods than desired.
     Count,
@@ -109,30 +109,32 @@ pub(super) enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Rolls => write!(f, "pods of the set are being replaced by a rollout"),
-            Why::Count => write!(f, "the set has not the pods that it shall have"),
-            Why::Going(pod) => write!(f, "pod {pod} is being deleted"),
-            Why::Unready(pod) => write!(f, "pod {pod} is not ready, or not for long enough"),
-            Why::Large(pod) => write!(
+            WaitReason::Rolls => write!(f, "pods of the set are being replaced by a rollout"),
+            WaitReason::Count => write!(f, "the set has not the pods that it shall have"),
+            WaitReason::Going(pod) => write!(f, "pod {pod} is being deleted"),
+            WaitReason::Unready(pod) => write!(f, "pod {pod} is not ready, or not for long enough"),
+            WaitReason::Large(pod) => write!(
                 f,
                 "pod {pod} is too large to be understood; shorten its lists of volumes and owners"
             ),
-            Why::Revision(pod) => write!(
+            WaitReason::Revision(pod) => write!(
                 f,
                 "pod {pod} would come back with another revision of the set's template than it has; delete it yourself if it may have that one"
             ),
-            Why::KeptOut(why) => write!(f, "it could not start again where its volumes are: {why}"),
-            Why::Nothing => write!(f, "none of its claims grows"),
-            Why::Starts => write!(f, "the pod is starting"),
-            Why::Storage(claim) => write!(
+            WaitReason::KeptOut(why) => {
+                write!(f, "it could not start again where its volumes are: {why}")
+            }
+            WaitReason::Nothing => write!(f, "none of its claims grows"),
+            WaitReason::Starts => write!(f, "the pod is starting"),
+            WaitReason::Storage(claim) => write!(
                 f,
                 "the storage of claim {claim} has to grow first; see the events of that"
             ),
-            Why::MayExpand(_) => write!(f, "it may still grow while its pod runs"),
-            Why::InVain { pod, claim } => write!(
+            WaitReason::MayExpand(_) => write!(f, "it may still grow while its pod runs"),
+            WaitReason::InVain { pod, claim } => write!(
                 f,
                 "pod {pod} was made after claim {claim} was to grow, which has not grown all the same; see the events of both"
             ),
@@ -150,56 +152,56 @@ pub(super) fn decide(seen: &Snapshot, now: Timestamp) -> Decision {
     }
 }
 
-fn chosen(seen: &Snapshot, now: Timestamp) -> Result<&Pod, Why> {
+fn chosen(seen: &Snapshot, now: Timestamp) -> Result<&Pod, WaitReason> {
     if seen.rolls {
-        return Err(Why::Rolls);
+        return Err(WaitReason::Rolls);
     }
     let unknown = |pod: &&Pod| pod.state == State::Unknown;
     if let Some(pod) = seen.pods.iter().find(unknown) {
-        return Err(Why::Large(pod.name.clone()));
+        return Err(WaitReason::Large(pod.name.clone()));
     }
     if let Some(pod) = seen.pods.iter().find(|pod| pod.state == State::Going) {
-        return Err(Why::Going(pod.name.clone()));
+        return Err(WaitReason::Going(pod.name.clone()));
     }
     let known = |ordinal| seen.pods.iter().any(|pod| pod.ordinal == ordinal);
     if seen.pods.len() != seen.ordinals.clone().count() || !seen.ordinals.clone().all(known) {
-        return Err(Why::Count);
+        return Err(WaitReason::Count);
     }
     let its_own = |pod: &&Pod| pod.ordinal == seen.last;
     let mut others = seen.pods.iter().filter(|pod| !its_own(pod));
     if let Some(pod) = others.find(|pod| pod.state != State::Ready) {
-        return Err(Why::Unready(pod.name.clone()));
+        return Err(WaitReason::Unready(pod.name.clone()));
     }
-    let pod = seen.pods.iter().find(its_own).ok_or(Why::Count)?;
+    let pod = seen.pods.iter().find(its_own).ok_or(WaitReason::Count)?;
     if pod.state == State::Starting {
-        return Err(Why::Starts);
+        return Err(WaitReason::Starts);
     }
     let pod = waits_for(pod, &seen.claims, now)?;
     if !pod.comes_back {
-        return Err(Why::Revision(pod.name.clone()));
+        return Err(WaitReason::Revision(pod.name.clone()));
     }
     if let Some(why) = &seen.kept_out {
-        return Err(Why::KeptOut(why.clone()));
+        return Err(WaitReason::KeptOut(why.clone()));
     }
     Ok(pod)
 }
 
 /// Returns the pod if all its growing volumes wait for its end, and at least one has since the pod was created.
-fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a Pod, Why> {
+fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a Pod, WaitReason> {
     if let Some(claim) = claims.iter().find(|claim| claim.pending.is_none()) {
-        return Err(Why::Storage(claim.name.clone()));
+        return Err(WaitReason::Storage(claim.name.clone()));
     }
     // Times are in whole seconds, and equal ones count as the order that ends the wait. They come from two clocks, so a
     // clock that is ahead must not cause evictions of the replacement.
-    let since_made = |claim: &&Claim| !claim.stopped && claim.pending >= Some(pod.made);
+    let since_made = |claim: &&Claim| !claim.has_eviction && claim.pending >= Some(pod.made);
     let newest = claims.iter().filter(since_made).max_by_key(|c| c.pending);
     let Some(since) = newest.and_then(|claim| claim.pending) else {
         return Err(match claims.first() {
-            Some(claim) => Why::InVain {
+            Some(claim) => WaitReason::InVain {
                 pod: pod.name.clone(),
                 claim: claim.name.clone(),
             },
-            None => Why::Nothing,
+            None => WaitReason::Nothing,
         });
     };
     let stored = claims.iter().filter_map(|claim| claim.stored);
@@ -207,6 +209,6 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
     let pending = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     match PENDING.checked_sub(pending) {
         None | Some(Duration::ZERO) => Ok(pod),
-        Some(rest) => Err(Why::MayExpand(rest)),
+        Some(rest) => Err(WaitReason::MayExpand(rest)),
     }
 }

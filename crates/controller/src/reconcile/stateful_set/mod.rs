@@ -18,7 +18,7 @@ mod tests;
 
 use crate::{
     api::well_known::RESIZE_FAILED,
-    client::{Read, Refusal, Told, error_message, refusal},
+    client::{MaybePartial, Read, Refusal, error_message, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::{restarts, wanted},
@@ -32,7 +32,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use evict::{Evictions, Turn};
-use eviction_decision::Why;
+use eviction_decision::WaitReason;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
@@ -134,11 +134,11 @@ impl Reconciler {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
         let reconcile = |key: String| {
-            self.looks(&key);
+            self.begin_turn(&key);
             let this = Arc::clone(&self);
             async move {
                 let outcome = this.reconcile(&key).await;
-                this.looked(&key);
+                this.end_turn(&key);
                 outcome
             }
         };
@@ -146,7 +146,7 @@ impl Reconciler {
     }
 
     async fn watch(&self) {
-        let sets: Api<Told<StatefulSet>> = Api::all(self.client.clone());
+        let sets: Api<MaybePartial<StatefulSet>> = Api::all(self.client.clone());
         let handle = |event| {
             let set = match event {
                 Event::Object(set, Presence::There) => Some(set),
@@ -168,15 +168,15 @@ impl Reconciler {
         reflect(sets, watcher::Config::default(), handle).await;
     }
 
-    /// Notes that a turn of a set begins, until [`looked`](Self::looked).
-    fn looks(&self, key: &str) {
+    /// Notes that a turn of a set begins, until [`end_turn`](Self::end_turn).
+    fn begin_turn(&self, key: &str) {
         let mut all = self.all_looks();
         all.retain(|_, look| look.ended.is_none_or(|at| at.elapsed() < SOON));
         all.insert(key.to_owned(), Look::default());
     }
 
     /// Notes that the turn has ended. If the set had an event meanwhile, it is looked at again.
-    fn looked(&self, key: &str) {
+    fn end_turn(&self, key: &str) {
         let again = self.all_looks().get_mut(key).is_some_and(|look| {
             look.ended = Some(Instant::now());
             look.again
@@ -212,8 +212,10 @@ impl Reconciler {
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
-        let mut round = begun.filter(|round| round.of == new.of).unwrap_or(new);
-        if round.looked_at == 0 {
+        let mut round = begun
+            .filter(|round| round.request_checksum == new.request_checksum)
+            .unwrap_or(new);
+        if round.examined == 0 {
             self.tell_mistakes(&set);
         }
         if wanted(&set).is_empty() {
@@ -221,7 +223,7 @@ impl Reconciler {
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
-        let mut rest = wanted_claims(&set).skip(round.looked_at);
+        let mut rest = wanted_claims(&set).skip(round.examined);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
             round.found(&need, &asked);
@@ -242,7 +244,7 @@ impl Reconciler {
     async fn offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
         let begins = round.passed.is_none();
         if let Some((ordinal, claim)) = round.fail.last_key_value().filter(|_| begins) {
-            let why = Why::Storage(claim.clone());
+            let why = WaitReason::Storage(claim.clone());
             self.evictions.passes_over(set, *ordinal, &why, true);
         }
         let turns = round.turns();
@@ -279,8 +281,10 @@ impl Reconciler {
             claim: name, size, ..
         }: &WantedClaim,
     ) -> Result<Need> {
-        let Some(Read { object: claim, cut }) =
-            claims.get_opt(name).await.context("read a claim")?
+        let Some(Read {
+            object: claim,
+            is_truncated,
+        }) = claims.get_opt(name).await.context("read a claim")?
         else {
             return Ok(Need::Nothing);
         };
@@ -288,7 +292,7 @@ impl Reconciler {
             self.events
                 .record(set, EventType::Warning, RESIZE_FAILED, why);
         };
-        if cut {
+        if is_truncated {
             failed(&format!(
                 "claim {name} is too large to be understood; take finalizers and conditions from it"
             ));

@@ -16,9 +16,9 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// Time of the eviction by claim and start of the growth.
 #[derive(Debug, Default)]
-pub(super) struct Stopped(Mutex<HashMap<String, Instant>>);
+pub(super) struct RecentEvictions(Mutex<HashMap<String, Instant>>);
 
-impl Stopped {
+impl RecentEvictions {
     /// Records an eviction for these claims.
     pub fn add(&self, namespace: &str, claims: &[Claim]) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +34,7 @@ impl Stopped {
     pub fn mark(&self, namespace: &str, claims: &mut [Claim]) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for claim in claims {
-            claim.stopped = all.contains_key(&key(namespace, claim));
+            claim.has_eviction = all.contains_key(&key(namespace, claim));
         }
     }
 }
@@ -54,15 +54,15 @@ mod tests {
     #[test]
     fn a_pod_is_stopped_once_for_a_growth_whichever_clock_is_ahead() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let (stopped, mut times) = (Stopped::default(), 0);
+        let (evictions, mut times) = (RecentEvictions::default(), 0);
         for (asked_at, all) in [(1300, 1), (2300, 2)] {
             let mut made = asked_at - 1200;
             for second in (asked_at..asked_at + 700).step_by(10) {
                 let mut seen = alone(at(made), at(asked_at));
-                stopped.mark("ns", &mut seen.claims);
+                evictions.mark("ns", &mut seen.claims);
                 if let Decision::Evict { .. } = decide(&seen, at(second)) {
                     times += 1;
-                    stopped.add("ns", &seen.claims);
+                    evictions.add("ns", &seen.claims);
                     made = second - 300 + 10;
                 }
             }

@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     /// Checksum of the request at its start. A changed request begins a new round.
-    pub of: u64,
+    pub request_checksum: u64,
     /// Number of claims done.
-    pub looked_at: usize,
+    pub examined: usize,
     /// Whether some of them wait for something.
     waits: bool,
     /// Whether some of them were asked to grow in this round.
@@ -36,14 +36,14 @@ impl Round {
     pub fn new(set: &StatefulSet) -> Self {
         let text = format!("{:?} {:?} {:?}", set.uid(), wanted(set), ordinals(set));
         Round {
-            of: checksum(&text),
+            request_checksum: checksum(&text),
             ..Round::default()
         }
     }
 
     /// Records what a claim needs.
     pub fn found(&mut self, need: &Need, asked: &WantedClaim) {
-        self.looked_at += 1;
+        self.examined += 1;
         self.asked |= matches!(need, Need::Ask(_));
         self.waits |= matches!(need, Need::Time | Need::Growth | Need::Storage);
         match need {
@@ -102,7 +102,7 @@ mod tests {
         for (ordinal, need) in (0..).zip([Need::Time, Need::Growth, Need::Growth, Need::Time]) {
             round.found(&need, &asked("data", ordinal));
         }
-        assert_eq!((round.looked_at, round.turns()), (4, vec![2, 1]));
+        assert_eq!((round.examined, round.turns()), (4, vec![2, 1]));
         let mut refused = Round::default();
         refused.found(&Need::Time, &asked("data", 3));
         assert_eq!(refused.turns(), [0_i64; 0]);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_round_goes_on_while_the_set_asks_for_the_same() {
-        let of = |more: Value| Round::new(&set(more)).of;
+        let of = |more: Value| Round::new(&set(more)).request_checksum;
         let same = of(json!({}));
         assert_eq!(of(json!({"serviceName": "other"})), same);
         assert_ne!(of(json!({"replicas": 4})), same);

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::eviction_decision::{Claim, Decision, Pod, Snapshot, State, Why, decide};
+use super::eviction_decision::{Claim, Decision, Pod, Snapshot, State, WaitReason, decide};
 use crate::{
     api::{
         v1alpha1::NodeVolume,
@@ -42,14 +42,18 @@ pub(super) async fn read_set(
 ) -> Result<Option<StatefulSet>> {
     let sets: Api<Read<StatefulSet>> = Api::namespaced(client.clone(), namespace);
     let found = sets.get_opt(name).await.context("read the stateful set")?;
-    let Some(Read { object: set, cut }) = found else {
+    let Some(Read {
+        object: set,
+        is_truncated,
+    }) = found
+    else {
         return Ok(None);
     };
-    if cut {
+    if is_truncated {
         let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
         events.record(&set, EventType::Warning, RESIZE_FAILED, why);
     }
-    Ok((!cut).then_some(set))
+    Ok((!is_truncated).then_some(set))
 }
 
 /// The pods of a set, and what decides about the eviction of some of them. Nothing is read twice.
@@ -131,7 +135,7 @@ impl<'a> Pods<'a> {
             claims: Vec::new(),
             kept_out: None,
         };
-        if decide(&seen, Timestamp::now()) != Decision::Wait(Why::Nothing) {
+        if decide(&seen, Timestamp::now()) != Decision::Wait(WaitReason::Nothing) {
             return Ok(seen);
         }
         let Some(candidate) = self.candidates.get(&last) else {
@@ -171,21 +175,24 @@ async fn growing(
 ) -> Result<Option<Claim>> {
     let namespace = set.namespace().unwrap_or_default();
     let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), &namespace);
-    let Some(Read { object: claim, cut }) = claims.get_opt(name).await.context("read a claim")?
+    let Some(Read {
+        object: claim,
+        is_truncated,
+    }) = claims.get_opt(name).await.context("read a claim")?
     else {
         return Ok(None);
     };
-    if !cut && !is_expanding(&claim) {
+    if !is_truncated && !is_expanding(&claim) {
         return Ok(None);
     }
     let mut growing = Claim {
         name: name.to_owned(),
         pending: None,
         stored: None,
-        stopped: false,
+        has_eviction: false,
     };
     // A claim that was read in part may have to grow, and may be unable to.
-    let Some(since) = waits_since(&claim).filter(|_| !cut) else {
+    let Some(since) = waits_since(&claim).filter(|_| !is_truncated) else {
         return Ok(Some(growing));
     };
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
@@ -239,13 +246,13 @@ fn pod_of(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> Option<Pod> {
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
     // The owner may be in the unread part.
-    if !pod.cut && !owners.any(|owner| owner.uid == uid(&set.metadata)) {
+    if !pod.is_truncated && !owners.any(|owner| owner.uid == uid(&set.metadata)) {
         return None;
     }
     let name = meta.name.clone()?;
     let ordinal = name.strip_prefix(&format!("{}-", set.name_any()))?;
     let phase = pod.status.phase.as_deref();
-    let state = if pod.cut {
+    let state = if pod.is_truncated {
         State::Unknown
     } else if meta.deletion_timestamp.is_some() {
         State::Going

@@ -18,19 +18,19 @@ async fn a_set_that_is_edited_rests_from_the_end_of_its_turn_however_long_that_t
     };
     edited();
     assert_eq!(sets.queue.next().await, "ns/db", "at once");
-    sets.looks("ns/db");
+    sets.begin_turn("ns/db");
     tokio::time::sleep(2 * SOON).await;
     edited();
     tokio::time::sleep(2 * SOON).await;
     let ended = Instant::now();
-    sets.looked("ns/db");
+    sets.end_turn("ns/db");
     sets.queue.done("ns/db", Outcome::Done);
     edited();
     assert_eq!(sets.queue.next().await, "ns/db");
     assert_eq!(ended.elapsed().as_secs(), SOON.as_secs());
     // Nothing happened during this turn.
-    sets.looks("ns/db");
-    sets.looked("ns/db");
+    sets.begin_turn("ns/db");
+    sets.end_turn("ns/db");
     sets.queue.done("ns/db", Outcome::Done);
     let next = tokio::time::timeout(4 * SOON, sets.queue.next()).await;
     assert!(next.is_err());

@@ -23,23 +23,23 @@ const PART: usize = 50;
 const EXACT: u128 = 100;
 
 /// Wanted capacities, by the names of their objects.
-pub type WantedCapacities = BTreeMap<String, Offer>;
+pub type WantedCapacities = BTreeMap<String, WantedCapacity>;
 
 /// Published capacities, by the names of their objects.
-pub type PublishedCapacities = BTreeMap<String, Fact>;
+pub type PublishedCapacities = BTreeMap<String, PublishedCapacity>;
 
 /// Capacity for a class on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct WantedCapacity {
     pub class: String,
     pub node: String,
-    pub fact: Fact,
+    pub content: PublishedCapacity,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
+pub struct PublishedCapacity {
     /// The UID of the owner: the Deployment, or else the StorageNode.
-    pub of: String,
+    pub owner_uid: String,
     /// The hostname label by which pods are scheduled to the node.
     pub hostname: String,
     pub largest: Bytes,
@@ -47,18 +47,18 @@ pub struct Fact {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    Tell(&'a Offer),
-    Correct(&'a Offer),
-    TakeBack,
+    Create(&'a WantedCapacity),
+    Update(&'a WantedCapacity),
+    Delete,
 }
 
-pub fn fact(object: &CSIStorageCapacity) -> Fact {
+pub fn published_capacity(object: &CSIStorageCapacity) -> PublishedCapacity {
     let owner = object.metadata.owner_references.iter().flatten().next();
     let topology = object.node_topology.as_ref();
     let host = topology.and_then(|topology| hostname(topology.match_labels.as_ref()));
     let largest = object.capacity.as_ref();
-    Fact {
-        of: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
+    PublishedCapacity {
+        owner_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
         hostname: host.unwrap_or_default().to_owned(),
         largest: largest
             .and_then(|size| size.0.parse().ok())
@@ -70,23 +70,27 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
 /// again. An object with another owner is updated in place, so that pods can be scheduled all the while.
 pub fn changes<'a>(
     wanted: &'a WantedCapacities,
-    told: &'a PublishedCapacities,
+    published: &'a PublishedCapacities,
 ) -> BTreeMap<&'a str, Change<'a>> {
     let mut changes = BTreeMap::new();
-    for (name, fact) in told {
+    for (name, before) in published {
         let change = match wanted.get(name) {
-            Some(now) if now.fact.hostname == fact.hostname => {
-                if now.fact.of == fact.of && is_exact(now.fact.largest, fact.largest) {
+            Some(now) if now.content.hostname == before.hostname => {
+                if now.content.owner_uid == before.owner_uid
+                    && is_exact(now.content.largest, before.largest)
+                {
                     continue;
                 }
-                Change::Correct(now)
+                Change::Update(now)
             }
-            _ => Change::TakeBack,
+            _ => Change::Delete,
         };
         changes.insert(name.as_str(), change);
     }
-    let new = wanted.iter().filter(|(name, _)| !told.contains_key(*name));
-    changes.extend(new.map(|(name, offer)| (name.as_str(), Change::Tell(offer))));
+    let new = wanted
+        .iter()
+        .filter(|(name, _)| !published.contains_key(*name));
+    changes.extend(new.map(|(name, wanted)| (name.as_str(), Change::Create(wanted))));
     changes
 }
 
@@ -96,12 +100,12 @@ fn is_exact(is: Bytes, told: Bytes) -> bool {
 }
 
 /// The error of a published capacity as a factor. Objects that have to be created or deleted get the maximum.
-fn wrong(name: &str, change: &Change<'_>, told: &PublishedCapacities) -> u64 {
-    let told = told.get(name).map(|fact| fact.largest.0);
-    match (change, told) {
-        (Change::Correct(now), Some(told)) => {
-            let now = now.fact.largest.0;
-            let (small, large) = (now.min(told), now.max(told));
+fn relative_error(name: &str, change: &Change<'_>, published: &PublishedCapacities) -> u64 {
+    let before = published.get(name).map(|before| before.largest.0);
+    match (change, before) {
+        (Change::Update(now), Some(before)) => {
+            let now = now.content.largest.0;
+            let (small, large) = (now.min(before), now.max(before));
             let times = u128::from(large) * EXACT / u128::from(small.max(1));
             u64::try_from(times).unwrap_or(u64::MAX)
         }
@@ -111,9 +115,9 @@ fn wrong(name: &str, change: &Change<'_>, told: &PublishedCapacities) -> u64 {
 
 /// Selects the next writes. One half has the largest errors, and the other half follows the `last` name round robin, so
 /// that repeated failures starve no other object. `all` is the number of wanted capacities.
-pub fn next<'a>(
+pub fn next_changes<'a>(
     changes: BTreeMap<&'a str, Change<'a>>,
-    told: &PublishedCapacities,
+    published: &PublishedCapacities,
     last: &str,
     all: usize,
 ) -> Vec<(&'a str, Change<'a>)> {
@@ -121,7 +125,9 @@ pub fn next<'a>(
     let (before, after): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|(name, _)| *name <= last);
     let mut turns: Vec<_> = after.into_iter().chain(before).enumerate().collect();
-    turns.sort_by_key(|(turn, (name, change))| (Reverse(wrong(name, change, told)), *turn));
+    turns.sort_by_key(|(turn, (name, change))| {
+        (Reverse(relative_error(name, change, published)), *turn)
+    });
     let mut rest = turns.split_off(turns.len().min(most / 2));
     rest.sort_by_key(|(turn, _)| *turn);
     let chosen = turns.into_iter().chain(rest).take(most);
@@ -134,17 +140,17 @@ pub fn object_name(class: &str, node: &str) -> String {
 }
 
 /// Builds the wanted capacity, with the UID of its owner.
-pub fn offer(
+pub fn wanted_capacity(
     class: String,
     room: NodeCapacity,
     hostname: String,
     owner: Option<&OwnerReference>,
-) -> Offer {
-    Offer {
+) -> WantedCapacity {
+    WantedCapacity {
         class,
         node: room.node,
-        fact: Fact {
-            of: owner.map_or(room.uid, |owner| owner.uid.clone()),
+        content: PublishedCapacity {
+            owner_uid: owner.map_or(room.uid, |owner| owner.uid.clone()),
             hostname,
             largest: room.largest,
         },
@@ -153,7 +159,9 @@ pub fn offer(
 
 /// Removes hostname labels that several nodes have: a node may change its own label, but must not speak for another
 /// node. A label that is a node's name belongs to that node.
-pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Option<String>> {
+pub fn unshared_labels(
+    labels: BTreeMap<String, Option<String>>,
+) -> BTreeMap<String, Option<String>> {
     let mut uses = BTreeMap::<_, usize>::new();
     for label in labels.values().flatten() {
         *uses.entry(label.clone()).or_default() += 1;
@@ -167,29 +175,29 @@ pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Op
 }
 
 /// The owner reference: the Deployment, or else the StorageNode.
-pub fn owner(offer: &Offer, installed: Option<&OwnerReference>) -> OwnerReference {
+pub fn owner(wanted: &WantedCapacity, installed: Option<&OwnerReference>) -> OwnerReference {
     let of_node = || OwnerReference {
         api_version: StorageNode::api_version(),
         kind: "StorageNode".to_owned(),
-        name: offer.node.clone(),
-        uid: offer.fact.of.clone(),
+        name: wanted.node.clone(),
+        uid: wanted.content.owner_uid.clone(),
         ..OwnerReference::default()
     };
     installed.cloned().unwrap_or_else(of_node)
 }
 
-pub fn capacity(name: &str, offer: &Offer, installed: Option<&OwnerReference>) -> Value {
+pub fn manifest(name: &str, wanted: &WantedCapacity, installed: Option<&OwnerReference>) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIStorageCapacity",
         "metadata": {
             "name": name,
             "labels": {MANAGED: "true"},
-            "ownerReferences": [owner(offer, installed)],
+            "ownerReferences": [owner(wanted, installed)],
         },
-        "storageClassName": offer.class,
-        "capacity": offer.fact.largest.to_string(),
-        "nodeTopology": {"matchLabels": {HOSTNAME: offer.fact.hostname}},
+        "storageClassName": wanted.class,
+        "capacity": wanted.content.largest.to_string(),
+        "nodeTopology": {"matchLabels": {HOSTNAME: wanted.content.hostname}},
     })
 }
 
@@ -198,42 +206,42 @@ mod tests {
     use super::*;
     use serde_json::from_value;
 
-    fn of(node: &str, uid: &str, hostname: &str, largest: u64) -> Offer {
+    fn of(node: &str, uid: &str, hostname: &str, largest: u64) -> WantedCapacity {
         let room = NodeCapacity {
             node: node.to_owned(),
             uid: uid.to_owned(),
             largest: Bytes(largest),
         };
-        offer("disk".to_owned(), room, hostname.to_owned(), None)
+        wanted_capacity("disk".to_owned(), room, hostname.to_owned(), None)
     }
 
-    fn wanted(offers: &[Offer]) -> WantedCapacities {
-        let named = offers
+    fn wanted(all: &[WantedCapacity]) -> WantedCapacities {
+        let named = all
             .iter()
-            .map(|offer| (offer.node.clone(), offer.clone()));
+            .map(|wanted| (wanted.node.clone(), wanted.clone()));
         named.collect()
     }
 
-    fn told(offers: &[Offer]) -> PublishedCapacities {
-        let named = offers
+    fn published(all: &[WantedCapacity]) -> PublishedCapacities {
+        let named = all
             .iter()
-            .map(|offer| (offer.node.clone(), offer.fact.clone()));
+            .map(|wanted| (wanted.node.clone(), wanted.content.clone()));
         named.collect()
     }
 
     #[test]
     fn only_what_differs_is_written() {
         let is = [of("a", "1", "a", 10), of("b", "2", "b", 20)];
-        assert!(changes(&wanted(&is), &told(&is)).is_empty());
+        assert!(changes(&wanted(&is), &published(&is)).is_empty());
         let grown = of("b", "2", "b", 30);
         let more = wanted(&[is[0].clone(), grown.clone()]);
-        let correct = [("b", Change::Correct(&grown))].into();
-        assert_eq!(changes(&more, &told(&is)), correct);
+        let update = [("b", Change::Update(&grown))].into();
+        assert_eq!(changes(&more, &published(&is)), update);
         let one = wanted(&is[..1]);
-        let take_back = [("b", Change::TakeBack)].into();
-        assert_eq!(changes(&one, &told(&is)), take_back);
-        let tell = [("a", Change::Tell(&is[0]))].into();
-        assert_eq!(changes(&wanted(&is), &told(&is[1..])), tell);
+        let delete = [("b", Change::Delete)].into();
+        assert_eq!(changes(&one, &published(&is)), delete);
+        let create = [("a", Change::Create(&is[0]))].into();
+        assert_eq!(changes(&wanted(&is), &published(&is[1..])), create);
     }
 
     #[test]
@@ -241,30 +249,41 @@ mod tests {
      {
         let now = of("a", "2", "a", 30);
         let wanted = wanted(std::slice::from_ref(&now));
-        let take_back = [("a", Change::TakeBack)].into();
-        assert_eq!(changes(&wanted, &told(&[of("a", "2", "b", 30)])), take_back);
-        let correct = [("a", Change::Correct(&now))].into();
-        assert_eq!(changes(&wanted, &told(&[of("a", "1", "a", 30)])), correct);
-        let tell = [("a", Change::Tell(&now))].into();
-        assert_eq!(changes(&wanted, &PublishedCapacities::new()), tell);
+        let delete = [("a", Change::Delete)].into();
+        assert_eq!(
+            changes(&wanted, &published(&[of("a", "2", "b", 30)])),
+            delete
+        );
+        let update = [("a", Change::Update(&now))].into();
+        assert_eq!(
+            changes(&wanted, &published(&[of("a", "1", "a", 30)])),
+            update
+        );
+        let create = [("a", Change::Create(&now))].into();
+        assert_eq!(changes(&wanted, &PublishedCapacities::new()), create);
     }
 
     #[test]
     fn whoever_is_written_last_waits_for_all_others() {
         let names: Vec<_> = (0..2 * AT_ONCE).map(|at| format!("{at:03}")).collect();
-        let offers: Vec<_> = names.iter().map(|name| of(name, "1", name, 1)).collect();
-        let wanted = wanted(&offers);
+        let all: Vec<_> = names.iter().map(|name| of(name, "1", name, 1)).collect();
+        let wanted = wanted(&all);
         let (mut last, mut had) = (String::new(), Vec::new());
         for _ in 0..2 {
-            let told = PublishedCapacities::new();
-            for (name, _) in next(changes(&wanted, &told), &told, &last.clone(), 2 * AT_ONCE) {
+            let published = PublishedCapacities::new();
+            for (name, _) in next_changes(
+                changes(&wanted, &published),
+                &published,
+                &last.clone(),
+                2 * AT_ONCE,
+            ) {
                 name.clone_into(&mut last);
                 had.push(name.to_owned());
             }
         }
         assert_eq!(had, names);
-        let told = PublishedCapacities::new();
-        let again = next(changes(&wanted, &told), &told, &last, 2 * AT_ONCE);
+        let published = PublishedCapacities::new();
+        let again = next_changes(changes(&wanted, &published), &published, &last, 2 * AT_ONCE);
         assert_eq!(again[0].0, names[0]);
     }
 
@@ -272,7 +291,7 @@ mod tests {
     fn what_is_wrong_by_less_than_a_hundredth_is_left() {
         let differs = |was: u64, is: u64| {
             let (was, is) = (of("a", "1", "a", was), of("a", "1", "a", is));
-            !changes(&wanted(&[is]), &told(&[was])).is_empty()
+            !changes(&wanted(&[is]), &published(&[was])).is_empty()
         };
         assert!(!differs(1000, 1009) && !differs(1000, 991) && !differs(0, 0));
         assert!(differs(1000, 1010) && differs(1000, 990));
@@ -297,8 +316,8 @@ mod tests {
                 .collect()
         };
         let is = wanted(&sized(&|_| 1 << 40));
-        let was = told(&sized(&|at| (1 << 40) / (2 + at))[..9_990]);
-        let chosen = next(changes(&is, &was), &was, "", is.len());
+        let was = published(&sized(&|at| (1 << 40) / (2 + at))[..9_990]);
+        let chosen = next_changes(changes(&is, &was), &was, "", is.len());
         assert_eq!(chosen.len(), 200, "a fiftieth");
         let first: Vec<_> = chosen[..100].iter().map(|(name, _)| *name).collect();
         assert!(
@@ -316,7 +335,7 @@ mod tests {
         let mut last = String::new();
         let mut had = std::collections::BTreeSet::new();
         for _ in 0..101 {
-            for (name, _) in next(changes(&is, &was), &was, &last.clone(), is.len()) {
+            for (name, _) in next_changes(changes(&is, &was), &was, &last.clone(), is.len()) {
                 had.insert(name.to_owned());
                 name.clone_into(&mut last);
             }
@@ -335,7 +354,7 @@ mod tests {
             ("thief-of-c", Some("host-c")),
         ];
         let labels = labels.map(|(node, label)| (node.to_owned(), label.map(str::to_owned)));
-        let kept = unshared(labels.into());
+        let kept = unshared_labels(labels.into());
         let kept: Vec<_> = kept.values().map(Option::as_deref).collect();
         assert_eq!(kept, [Some("a"), Some("host-b"), None, None, None, None]);
     }
@@ -344,8 +363,11 @@ mod tests {
     fn what_was_told_is_read_as_it_was_said() {
         for largest in [0, 1, 10 << 20, i64::MAX.unsigned_abs()] {
             let said = of("a", "1", "host", largest);
-            let object = capacity("name", &said, None);
-            assert_eq!(fact(&from_value(object).unwrap()), said.fact);
+            let object = manifest("name", &said, None);
+            assert_eq!(
+                published_capacity(&from_value(object).unwrap()),
+                said.content
+            );
         }
         let owner = OwnerReference {
             uid: "2".to_owned(),
@@ -356,9 +378,12 @@ mod tests {
             uid: "1".to_owned(),
             largest: Bytes(1),
         };
-        let said = offer("disk".to_owned(), room, "host".to_owned(), Some(&owner));
-        assert_eq!(said.fact.of, "2");
-        let object = capacity("name", &said, Some(&owner));
-        assert_eq!(fact(&from_value(object).unwrap()), said.fact);
+        let said = wanted_capacity("disk".to_owned(), room, "host".to_owned(), Some(&owner));
+        assert_eq!(said.content.owner_uid, "2");
+        let object = manifest("name", &said, Some(&owner));
+        assert_eq!(
+            published_capacity(&from_value(object).unwrap()),
+            said.content
+        );
     }
 }

@@ -17,8 +17,8 @@ use crate::{
 };
 use anyhow::{Context, Error, Result};
 use diff::{
-    Change, Fact, PublishedCapacities, WantedCapacities, capacity, changes, fact, next,
-    object_name, offer, unshared,
+    Change, PublishedCapacities, PublishedCapacity, WantedCapacities, changes, manifest,
+    next_changes, object_name, published_capacity, unshared_labels, wanted_capacity,
 };
 use k8s_openapi::{
     api::{
@@ -146,23 +146,23 @@ impl Publisher {
         };
         let wanted = self.wanted(&mut known).await?;
         let before = known.published.clone();
-        let (mut is_true, mut first) = (true, None);
+        let (mut is_current, mut first) = (true, None);
         let changes = changes(&wanted, &before);
-        for (name, change) in next(changes, &before, &self.last, wanted.len()) {
+        for (name, change) in next_changes(changes, &before, &self.last, wanted.len()) {
             name.clone_into(&mut self.last);
             match self.write(name, &change, known.owner.as_ref()).await {
-                Ok(Some(fact)) => drop(known.published.insert(name.to_owned(), fact)),
+                Ok(Some(published)) => drop(known.published.insert(name.to_owned(), published)),
                 Ok(None) => drop(known.published.remove(name)),
                 // Another writer was faster. The next round reads its change.
                 Err(error)
                     if matches!(refused(&error), Some(Refusal::Changed | Refusal::Missing)) =>
                 {
-                    is_true = false;
+                    is_current = false;
                 }
                 Err(error) => drop(first.get_or_insert(error)),
             }
         }
-        if is_true {
+        if is_current {
             self.known = Some(known);
         }
         first.map_or(Ok(()), Err)
@@ -175,7 +175,7 @@ impl Publisher {
             .labels(&labels)
             .limit(page::<CSIStorageCapacity>());
         let listed = paginate::each(&self.capacities, page, |object| {
-            published.insert(object.name_any(), fact(object));
+            published.insert(object.name_any(), published_capacity(object));
         });
         listed.await.context("list what the scheduler was told")?;
         Ok(ClusterState {
@@ -215,7 +215,7 @@ impl Publisher {
         for class in listed.context("list storage classes")? {
             if let Some(driver) = self.ours.scheduled(&class.provisioner) {
                 let class = class.name_any();
-                let found = self.nodes.rooms(driver, &class).into_iter();
+                let found = self.nodes.capacities(driver, &class).into_iter();
                 rooms.extend(found.map(|room| (class.clone(), room)));
             }
         }
@@ -231,7 +231,7 @@ impl Publisher {
             let hostname = known.hostnames.get(&room.node)?.clone()?;
             Some((
                 object_name(&class, &room.node),
-                offer(class, room, hostname, known.owner.as_ref()),
+                wanted_capacity(class, room, hostname, known.owner.as_ref()),
             ))
         });
         Ok(named.collect())
@@ -247,7 +247,7 @@ impl Publisher {
             let hostname = hostname(node.metadata.labels.as_ref());
             (node.name_any(), hostname.map(str::to_owned))
         });
-        Ok(unshared(named.collect()))
+        Ok(unshared_labels(named.collect()))
     }
 
     /// Writes one object. Returns its content, or `None` if it was deleted.
@@ -256,40 +256,38 @@ impl Publisher {
         name: &str,
         change: &Change<'_>,
         owner: Option<&OwnerReference>,
-    ) -> Result<Option<Fact>> {
+    ) -> Result<Option<PublishedCapacity>> {
         match change {
-            Change::Tell(offer) => {
+            Change::Create(wanted) => {
                 let object =
-                    serde_json::from_value(capacity(name, offer, owner)).context("make it")?;
+                    serde_json::from_value(manifest(name, wanted, owner)).context("make it")?;
                 let made = self
                     .capacities
                     .create(&PostParams::default(), &object)
                     .await;
-                let (class, node) = (&offer.class, &offer.node);
+                let (class, node) = (&wanted.class, &wanted.node);
                 made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
-                Ok(Some(offer.fact.clone()))
+                Ok(Some(wanted.content.clone()))
             }
-            Change::Correct(offer) => {
+            Change::Update(wanted) => {
                 let patch = json!({
-                    "capacity": offer.fact.largest.to_string(),
-                    "metadata": {"ownerReferences": [diff::owner(offer, owner)]},
+                    "capacity": wanted.content.largest.to_string(),
+                    "metadata": {"ownerReferences": [diff::owner(wanted, owner)]},
                 });
                 let patch = Patch::Merge(&patch);
                 let patched = self
                     .capacities
                     .patch(name, &PatchParams::default(), &patch)
                     .await;
-                patched.with_context(|| format!("correct {name}, the room on {}", offer.node))?;
-                Ok(Some(offer.fact.clone()))
+                patched.with_context(|| format!("correct {name}, the room on {}", wanted.node))?;
+                Ok(Some(wanted.content.clone()))
             }
-            Change::TakeBack => {
-                match self.capacities.delete(name, &DeleteParams::default()).await {
-                    Err(error) if refusal(&error) != Refusal::Missing => {
-                        Err(error).with_context(|| format!("take back {name}"))
-                    }
-                    _ => Ok(None),
+            Change::Delete => match self.capacities.delete(name, &DeleteParams::default()).await {
+                Err(error) if refusal(&error) != Refusal::Missing => {
+                    Err(error).with_context(|| format!("take back {name}"))
                 }
-            }
+                _ => Ok(None),
+            },
         }
     }
 }

@@ -100,7 +100,7 @@ impl StepWriter<'_> {
             }
             Step::RequestSize(size) => {
                 // Keeps the largest size that was ordered so far, because the node may still reach it.
-                let most = view.most_ordered().filter(|most| most > size);
+                let most = view.max_requested_size().filter(|most| most > size);
                 let most = most.map(|most| most.0);
                 self.patch_node_volume(view, json!({"size": size.0, "maxRequestedSize": most}))
                     .await?;
@@ -227,7 +227,7 @@ impl StepWriter<'_> {
                     volume: self.name,
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
-                candidate::with_room(self.context, driver, class_name, size, asker).await?
+                candidate::select_node(self.context, driver, class_name, size, asker).await?
             }
         };
         let mut node_volume = node_volume_for(self.name, &node);

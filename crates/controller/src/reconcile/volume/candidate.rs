@@ -14,7 +14,7 @@ use std::collections::HashSet;
 /// Returns the best node that Kubernetes has too and where pods may run. An agent tolerates every taint, and may have
 /// sent its last heartbeat just before its node went. A tainted node is taken if there is no other, because
 /// the pods may tolerate the taint. The error tells why a node is unfit if there is no other.
-pub(super) async fn with_room(
+pub(super) async fn select_node(
     context: &Context,
     driver: &str,
     class: &str,
@@ -24,13 +24,13 @@ pub(super) async fn with_room(
     let nodes = &context.nodes;
     let mut doubted = HashSet::new();
     loop {
-        let name = nodes.with_room(driver, class, size, asker)?;
+        let name = nodes.select_node(driver, class, size, asker)?;
         let standing = match standing(context, &name).await {
             Ok(standing) => standing,
             // A failed request says nothing about the node.
             Err(why) => {
                 let Unfit(why) = why.downcast()?;
-                nodes.bar(&name, Some(Unschedulable::Unfit));
+                nodes.set_unschedulable(&name, Some(Unschedulable::Unfit));
                 if doubted.insert(name) {
                     continue;
                 }
@@ -38,11 +38,12 @@ pub(super) async fn with_room(
             }
         };
         match standing {
-            Standing::Missing => nodes.miss(&name),
-            Standing::There(bar) => {
-                nodes.bar(&name, bar);
-                if bar.is_none()
-                    || bar == Some(Unschedulable::Tainted) && !doubted.insert(name.clone())
+            Standing::Missing => nodes.mark_missing(&name),
+            Standing::There(unschedulable) => {
+                nodes.set_unschedulable(&name, unschedulable);
+                if unschedulable.is_none()
+                    || unschedulable == Some(Unschedulable::Tainted)
+                        && !doubted.insert(name.clone())
                 {
                     return Ok(name);
                 }
@@ -63,15 +64,15 @@ async fn standing(context: &Context, name: &str) -> Result<Standing> {
     let Some(node) = &found.node else {
         return Ok(Standing::Missing);
     };
-    if node.cut {
+    if node.is_truncated {
         return Err(Unfit(format!("node {name} {TOO_LARGE}")).into());
     }
     if NodeState::of(Some(node)) != NodeState::Ready {
         return Ok(Standing::Missing);
     }
-    let bar = Unschedulable::of(&node.object);
-    if bar != Some(Unschedulable::Cordoned) {
+    let unschedulable = Unschedulable::of(&node.object);
+    if unschedulable != Some(Unschedulable::Cordoned) {
         found.hostname(name)?;
     }
-    Ok(Standing::There(bar))
+    Ok(Standing::There(unschedulable))
 }

@@ -89,7 +89,7 @@ pub(crate) fn persistent_volume(
     // A driver that reports no size has made the requested size.
     let ordered = Bytes(node_volume.spec.size);
     let size = status.size.map_or(ordered, |said| {
-        claims::believed(Bytes(said), ordered, node_volume.spec.most_ordered())
+        claims::believed(Bytes(said), ordered, node_volume.spec.max_requested_size())
     });
     if size < ordered {
         bail!("the driver made {size}, and {ordered} was asked for");

@@ -23,12 +23,12 @@ use kube::ResourceExt;
 ///
 /// # Errors
 /// When the API server does not answer.
-pub(crate) async fn away(
+pub(crate) async fn unavailable_node(
     context: &Context,
     live: &VolumeObjects,
 ) -> Result<Option<UnavailableNode>> {
     let Some(node_volume) = &live.node_volume else {
-        return chosen(context, live).await;
+        return unavailable_selected_node(context, live).await;
     };
     let nodes = &context.nodes;
     let node = &node_volume.spec.node;
@@ -39,15 +39,18 @@ pub(crate) async fn away(
     let known = NodeState::of(found.as_ref());
     Ok(Some(UnavailableNode {
         node: node.clone(),
-        why: away_message(node, known, &silence, Some(node_volume)),
-        lost: known != NodeState::Ready,
+        why: unavailable_message(node, known, &silence, Some(node_volume)),
+        may_reschedule: known != NodeState::Ready,
         // By then all writes of late leaders have failed, and a live agent has sent a heartbeat.
         removed: known == NodeState::Missing && nodes.is_unheard(node),
     }))
 }
 
 /// Returns why the node that the scheduler selected cannot make a volume.
-async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<UnavailableNode>> {
+async fn unavailable_selected_node(
+    context: &Context,
+    live: &VolumeObjects,
+) -> Result<Option<UnavailableNode>> {
     let (nodes, ours) = (&context.nodes, &context.ours);
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
@@ -64,9 +67,9 @@ async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<Unavai
             let known = NodeState::of(found.as_ref());
             return Ok(Some(UnavailableNode {
                 node: node.clone(),
-                why: away_message(&node, known, &silence, None),
+                why: unavailable_message(&node, known, &silence, None),
                 // A node that never had an agent may never get one.
-                lost: known != NodeState::Ready || silence == LastHeartbeat::Never,
+                may_reschedule: known != NodeState::Ready || silence == LastHeartbeat::Never,
                 removed: false,
             }));
         }
@@ -79,17 +82,17 @@ async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<Unavai
                 why: format!(
                     "node {node} has not the labels that the class's allowedTopologies ask for; another node is asked for"
                 ),
-                lost: true,
+                may_reschedule: true,
                 removed: false,
             }));
         }
     }
     if let Err(why) = recent_nodes::hostname_of(&context.client, &node).await? {
-        nodes.unbindable(&node);
+        nodes.record_unbindable(&node);
         return Ok(Some(UnavailableNode {
             node,
             why: format!("{why}; another node is asked for"),
-            lost: true,
+            may_reschedule: true,
             removed: false,
         }));
     }
@@ -106,24 +109,24 @@ async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<Unavai
         volume: &volume,
         namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
     };
-    if let Some(why) = nodes.refuses(name, asker) {
+    if let Some(why) = nodes.infeasible_reason(name, asker) {
         return Ok(Some(UnavailableNode {
             node,
             why,
-            lost: false,
+            may_reschedule: false,
             removed: false,
         }));
     }
-    let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default(), asker);
-    Ok(lacks.map(|why| UnavailableNode {
+    let unfit = nodes.unfit_reason(&node, driver, name, size.unwrap_or_default(), asker);
+    Ok(unfit.map(|why| UnavailableNode {
         node,
         why: format!("{why}; another node is asked for"),
-        lost: true,
+        may_reschedule: true,
         removed: false,
     }))
 }
 
-fn away_message(
+fn unavailable_message(
     node: &str,
     known: NodeState,
     silence: &LastHeartbeat,
@@ -183,9 +186,9 @@ mod tests {
         assert_eq!(NodeState::of(Some(&ready("False"))), NodeState::Unready);
         assert_eq!(NodeState::of(Some(&ready("True"))), NodeState::Ready);
         assert_eq!(NodeState::of(Some(&node(json!([])))), NodeState::Ready);
-        let mut cut = ready("True");
-        cut.cut = true;
-        assert_eq!(NodeState::of(Some(&cut)), NodeState::Unready);
+        let mut truncated = ready("True");
+        truncated.is_truncated = true;
+        assert_eq!(NodeState::of(Some(&truncated)), NodeState::Unready);
     }
 
     /// The scheduler selected a node whose hostname label another node has too.
@@ -206,7 +209,12 @@ mod tests {
             });
             nodes.put(from_value(node).unwrap());
         }
-        let rooms = || nodes.rooms("a/b", "late").into_iter().map(|room| room.node);
+        let rooms = || {
+            nodes
+                .capacities("a/b", "late")
+                .into_iter()
+                .map(|room| room.node)
+        };
         assert_eq!(Vec::from_iter(rooms()), ["free", "taken"]);
         let claim = json!({
             "metadata": {"uid": "1", "annotations": {PROVISIONER[0]: "a/b", SELECTED_NODE: "taken"}},
@@ -233,13 +241,13 @@ mod tests {
             let ours = ServedDrivers::from(["a/b"]);
             let nodes = Arc::clone(&nodes);
             let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
-            away(&context, &live).await
+            unavailable_node(&context, &live).await
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         let found = runtime.unwrap().block_on(found).unwrap().unwrap();
-        assert!(found.lost && found.why.contains("node thief has its label"));
+        assert!(found.may_reschedule && found.why.contains("node thief has its label"));
         assert_eq!(Vec::from_iter(rooms()), ["free"]);
     }
 
@@ -257,8 +265,9 @@ mod tests {
             .unwrap()
         };
         let since = LastHeartbeat::Since("12:00:00".to_owned());
-        let of =
-            |known, node_volume: Option<&NodeVolume>| away_message("n", known, &since, node_volume);
+        let of = |known, node_volume: Option<&NodeVolume>| {
+            unavailable_message("n", known, &since, node_volume)
+        };
         assert_eq!(
             of(NodeState::Unready, Some(&node_volume("Present"))),
             "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage may be there: bring the node back with its agent"
@@ -275,7 +284,7 @@ mod tests {
             "{gone}"
         );
         assert!(of(NodeState::Ready, None).ends_with("start its agent"));
-        let never = away_message("n", NodeState::Ready, &LastHeartbeat::Never, None);
+        let never = unavailable_message("n", NodeState::Ready, &LastHeartbeat::Never, None);
         assert!(never.ends_with("another node is asked for"), "{never}");
         assert!(of(NodeState::Missing, None).ends_with("another node is asked for"));
     }

@@ -23,7 +23,7 @@ impl NodeState {
             return NodeState::Missing;
         };
         // The unread part may contain a condition.
-        if is_unready(&node.object) || node.cut {
+        if is_unready(&node.object) || node.is_truncated {
             NodeState::Unready
         } else {
             NodeState::Ready

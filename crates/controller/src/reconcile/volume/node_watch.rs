@@ -30,11 +30,11 @@ pub(super) async fn watch_nodes(context: &Context) {
         }
         let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
         if !too_soon {
-            let nodeless = context.claims.nodeless();
-            if !nodeless.is_empty() {
+            let retries = context.claims.volumes_to_retry();
+            if !retries.is_empty() {
                 looked = Some(Instant::now());
             }
-            for name in nodeless {
+            for name in retries {
                 context.enqueue(&name);
             }
         }

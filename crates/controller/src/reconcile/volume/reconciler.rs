@@ -3,7 +3,7 @@
 use super::{
     apply::StepWriter,
     context::{Context, OTHERS, STEPS},
-    node_health::away,
+    node_health::unavailable_node,
     recent_nodes, report,
     view::View,
 };
@@ -15,8 +15,9 @@ use crate::{
     placement::{NoNode, VolumeRequest},
     runtime::{backoff::Backoff, work_queue::Outcome},
 };
-use anyhow::Result;
+use anyhow::{Error, Result};
 use flexvol_sdk::ErrorClass;
+use kube::api::ObjectMeta;
 use std::time::Duration;
 
 /// Backoff for a volume that is refused or blocked, if no event says that something has changed.
@@ -30,9 +31,9 @@ const STUCK: Backoff = Backoff {
 /// # Errors
 /// When a step fails, with a conflict if an object has changed meanwhile.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> {
-    context.claims.looks_at(name);
-    let done = steps(context, name).await;
-    context.claims.looked_at(name);
+    context.claims.begin_reconcile(name);
+    let done = apply_steps(context, name).await;
+    context.claims.end_reconcile(name);
     if let Err(error) = &done {
         let changed = is_conflict(error);
         let word = if changed { "changed" } else { "failed" };
@@ -41,55 +42,29 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
     done
 }
 
-async fn steps(context: &Context, name: &str) -> Result<Outcome> {
+async fn apply_steps(context: &Context, name: &str) -> Result<Outcome> {
     let act = StepWriter { context, name };
     // An unknown volume needs no work. An event enqueues it again.
     if !context.index.knows(name) && !context.claims.has(name) {
         return Ok(Outcome::Done);
     }
-    let mut view = match View::cached(context, name).await? {
+    let mut view = match View::from_cache(context, name).await? {
         Some(view) => view,
-        None => View::live(context, name).await?,
+        None => View::read_live(context, name).await?,
     };
     for _ in 0..STEPS {
         let Some(step) = next(context, name, &mut view).await? else {
-            view = View::live(context, name).await?;
+            view = View::read_live(context, name).await?;
             continue;
         };
         match &step {
-            Step::NoOp | Step::RecordEvent(_) => {
-                if let Step::RecordEvent(why) = &step {
-                    report::waits(context, &view.live, why);
-                }
-                let claim = view.live.claim.as_ref();
-                if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
-                    // Makes the node's answer a reason to reconcile.
-                    context.claims.add(name, claim);
-                    return Ok(Outcome::RequeueWithBackoff(OTHERS));
-                }
-                // The scheduler was asked for another node. It selects none if the claim's pod is gone.
-                let asked = context.reschedules.lasts(name);
-                let seeks = asked.filter(|_| claim.is_some() && view.node().is_none());
-                return Ok(match seeks {
-                    Some(rest) => {
-                        context.claims.wait_for_node(name);
-                        Outcome::RequeueAfter(rest)
-                    }
-                    None => {
-                        context.claims.waits_for_no_node(name);
-                        Outcome::Done
-                    }
-                });
+            Step::NoOp => return Ok(wait(context, name, &view)),
+            Step::RecordEvent(why) => {
+                report::waits(context, &view.live, why);
+                return Ok(wait(context, name, &view));
             }
             Step::Refuse(why) | Step::Blocked(why) => {
-                let live = &view.live;
-                report::waits(context, live, why);
-                if live.node_volume.is_none() && live.away.is_some() {
-                    context.claims.wait_for_node(name);
-                } else {
-                    context.claims.waits_for_no_node(name);
-                }
-                return Ok(Outcome::RequeueWithBackoff(STUCK));
+                return Ok(block(context, name, &view.live, why));
             }
             // Reported before the write, which may fail.
             Step::SetResizeFailure(why) => report::waits(context, &view.live, why),
@@ -102,7 +77,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             _ => {}
         }
         if step == Step::Reschedule {
-            context.claims.wait_for_node(name);
+            context.claims.mark_unplaceable(name);
             if let Some(pause) = context.reschedules.pause(name) {
                 return Ok(Outcome::RequeueAfter(pause));
             }
@@ -113,43 +88,27 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if let Err(error) = &done {
             // Reporting a rejection needs the live objects.
             if view.is_cached() && (is_stale(error) || is_refused(error)) {
-                view = View::live(context, name).await?;
+                view = View::read_live(context, name).await?;
                 continue;
             }
-            let makes = matches!(
-                step,
-                Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
-            );
-            // Others' admission webhooks may reject a necessary write.
-            if !is_conflict(error) && (makes || is_refused(error)) {
-                report::waits(context, &view.live, &error_message(error));
-            }
-            if makes && error.is::<NoNode>() {
-                context.claims.wait_for_node(name);
-                return Ok(Outcome::RequeueAfter(context.claims.pause(name)));
+            if let Some(outcome) = report_failure(context, name, &step, &view.live, error) {
+                return Ok(outcome);
             }
         }
         done?;
         let live = &view.live;
-        if let Some(volume) = &live.volume {
-            context
-                .index
-                .volume_written(&volume_before, volume, &context.ours);
-        }
-        if let Some(node_volume) = &live.node_volume {
-            let (from, ours) = (&node_volume_before, &context.ours);
-            match step {
-                Step::CreateNodeVolume { .. } => {
-                    context.claims.waits_for_no_node(name);
-                    context.index.node_volume_created(node_volume, ours);
-                }
-                _ => context.index.node_volume_written(from, node_volume, ours),
-            }
-        }
+        cache_written(
+            context,
+            name,
+            &step,
+            live,
+            &volume_before,
+            &node_volume_before,
+        );
         report::done(context, name, &step, live);
-        note_room(context, name, &step, live);
+        record_placement(context, name, &step, live);
         if step == Step::Reschedule {
-            context.reschedules.asked(name);
+            context.reschedules.record(name);
         }
         if step == Step::DeleteNodeVolume {
             let deleted = &node_volume_before;
@@ -160,14 +119,99 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 return Ok(Outcome::RequeueAfter(Duration::ZERO));
             }
             // Another node has to act now, if the scheduler has selected one already.
-            view.live.away = away(context, &view.live).await?;
+            view.live.unavailable = unavailable_node(context, &view.live).await?;
         }
     }
     anyhow::bail!("the volume needs more than {STEPS} steps")
 }
 
+/// Ends a reconciliation without a step: others have to act next, or nothing is left to do.
+fn wait(context: &Context, name: &str, view: &View) -> Outcome {
+    let claim = view.live.claim.as_ref();
+    if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
+        // Makes the node's answer a reason to reconcile.
+        context.claims.add(name, claim);
+        return Outcome::RequeueWithBackoff(OTHERS);
+    }
+    // The scheduler was asked for another node. It selects none if the claim's pod is gone.
+    let asked = context.reschedules.remaining(name);
+    let seeks = asked.filter(|_| claim.is_some() && view.node().is_none());
+    match seeks {
+        Some(rest) => {
+            context.claims.mark_unplaceable(name);
+            Outcome::RequeueAfter(rest)
+        }
+        None => {
+            context.claims.unmark_unplaceable(name);
+            Outcome::Done
+        }
+    }
+}
+
+/// Ends a reconciliation that is refused or blocked.
+fn block(context: &Context, name: &str, live: &VolumeObjects, why: &str) -> Outcome {
+    report::waits(context, live, why);
+    if live.node_volume.is_none() && live.unavailable.is_some() {
+        context.claims.mark_unplaceable(name);
+    } else {
+        context.claims.unmark_unplaceable(name);
+    }
+    Outcome::RequeueWithBackoff(STUCK)
+}
+
+/// Reports the failure of a step. Returns the outcome if no node fits the volume.
+fn report_failure(
+    context: &Context,
+    name: &str,
+    step: &Step,
+    live: &VolumeObjects,
+    error: &Error,
+) -> Option<Outcome> {
+    let makes = matches!(
+        step,
+        Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
+    );
+    // Others' admission webhooks may reject a necessary write.
+    if !is_conflict(error) && (makes || is_refused(error)) {
+        report::waits(context, live, &error_message(error));
+    }
+    if makes && error.is::<NoNode>() {
+        context.claims.mark_unplaceable(name);
+        return Some(Outcome::RequeueAfter(context.claims.pause(name)));
+    }
+    None
+}
+
+/// Caches the objects as a step wrote them over these versions.
+fn cache_written(
+    context: &Context,
+    name: &str,
+    step: &Step,
+    live: &VolumeObjects,
+    volume_before: &ObjectMeta,
+    node_volume_before: &ObjectMeta,
+) {
+    if let Some(volume) = &live.volume {
+        context
+            .index
+            .volume_written(volume_before, volume, &context.ours);
+    }
+    if let Some(node_volume) = &live.node_volume {
+        let ours = &context.ours;
+        match step {
+            Step::CreateNodeVolume { .. } => {
+                context.claims.unmark_unplaceable(name);
+                context.index.node_volume_created(node_volume, ours);
+            }
+            _ => context
+                .index
+                .node_volume_written(node_volume_before, node_volume, ours),
+        }
+    }
+}
+
 /// Whether a write failed because the cached object was stale.
-fn is_stale(error: &anyhow::Error) -> bool {
+fn is_stale(error: &Error) -> bool {
     let request = error.downcast_ref::<kube::Error>().map(refusal);
     matches!(request, Some(Refusal::Changed | Refusal::Missing))
 }
@@ -201,15 +245,17 @@ async fn next(context: &Context, name: &str, view: &mut View) -> Result<Option<S
 
 /// Records in `nodes` what was ordered and whether the node had capacity. `Reschedule` is not counted, because the
 /// deletion of the NodeVolume follows it.
-fn note_room(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
-    let Some((node, class, size)) = live.ordered() else {
+fn record_placement(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
+    let Some((node, class, size)) = live.requested_placement() else {
         return;
     };
     match step {
-        Step::CreateNodeVolume { .. } => context.nodes.ordered(node, name, size),
-        Step::RequestDeletion if live.had_no_room() => context.nodes.had_no_room(node, class, size),
+        Step::CreateNodeVolume { .. } => context.nodes.record_request(node, name, size),
+        Step::RequestDeletion if live.is_exhausted() => {
+            context.nodes.record_exhausted(node, class, size)
+        }
         Step::RequestDeletion => {
-            let failed = live.kept_failing();
+            let failed = live.persistent_problem();
             let failed = failed.map(|problem| (problem.class(), &*problem.message));
             // The hostname may be unique again when the next node is selected, and ambiguous after that.
             let own = live.unbindable().or(live.stalled.as_deref());
@@ -219,15 +265,17 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
                     volume: name,
                     namespace: &node_volume.spec.claim.namespace,
                 };
-                context.nodes.failed(node, class, asker, error, words);
+                context
+                    .nodes
+                    .record_failure(node, class, asker, error, words);
                 if live.unbindable().is_some() {
-                    context.nodes.unbindable(node);
+                    context.nodes.record_unbindable(node);
                 }
             }
         }
         Step::CreatePersistentVolume => {
-            context.nodes.made(node, name);
-            context.nodes.had_room(node, class, size);
+            context.nodes.complete_request(node, name);
+            context.nodes.record_created(node, class, size);
         }
         _ => {}
     }

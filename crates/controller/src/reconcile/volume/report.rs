@@ -84,9 +84,12 @@ fn tell_done(context: &Context, live: &VolumeObjects, step: &Step) {
 
 /// Returns why the scheduler is asked for another node.
 fn why_rescheduled(live: &VolumeObjects) -> String {
-    let away = live.away.as_ref().map(|away| away.why.as_str());
-    let why = live.unbindable().or(live.stalled.as_deref()).or(away);
-    match (why, live.kept_failing(), &live.node_volume) {
+    let unavailable = live.unavailable.as_ref().map(|node| node.why.as_str());
+    let why = live
+        .unbindable()
+        .or(live.stalled.as_deref())
+        .or(unavailable);
+    match (why, live.persistent_problem(), &live.node_volume) {
         (Some(why), ..) => why.to_owned(),
         (None, Some(problem), Some(node_volume)) => format!(
             "node {} failed again and again to make the volume: {}",

@@ -32,7 +32,7 @@ impl Reschedules {
     }
 
     /// Returns the rest of this volume's entry's lifetime, if the scheduler was asked.
-    pub fn lasts(&self, name: &str) -> Option<Duration> {
+    pub fn remaining(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, _) = all.get(name)?;
         let left = FORGET.checked_sub(when.elapsed())?;
@@ -40,7 +40,7 @@ impl Reschedules {
     }
 
     /// Records a request to the scheduler.
-    pub fn asked(&self, name: &str) {
+    pub fn record(&self, name: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, (when, _)| when.elapsed() < FORGET);
         let times = all.get(name).map_or(0, |(_, times)| *times);
@@ -57,17 +57,17 @@ mod tests {
         let asked = Reschedules::default();
         assert_eq!(asked.pause("a"), None);
         for seconds in [5, 10, 20, 40] {
-            asked.asked("a");
+            asked.record("a");
             assert_eq!(asked.pause("b"), None);
             assert_eq!(asked.pause("a"), Some(Duration::from_secs(seconds)));
             tokio::time::advance(Duration::from_secs(seconds)).await;
             assert_eq!(asked.pause("a"), None);
         }
-        assert!(asked.lasts("a").is_some());
+        assert!(asked.remaining("a").is_some());
         tokio::time::advance(FORGET).await;
-        assert_eq!((asked.lasts("a"), asked.lasts("b")), (None, None));
-        asked.asked("b");
-        asked.asked("a");
+        assert_eq!((asked.remaining("a"), asked.remaining("b")), (None, None));
+        asked.record("b");
+        asked.record("a");
         assert_eq!(asked.pause("a"), Some(Duration::from_secs(5)));
     }
 }

@@ -4,10 +4,10 @@
 //! objects are conditioned on the cached resource version, and creations fail if the object exists. [`follows_cache`]
 //! says which steps may be decided that way.
 
-use super::{context::Context, node_health::away};
+use super::{context::Context, node_health::unavailable_node};
 use crate::{
     api::well_known::claim_uid,
-    cache::volumes::{VolumeEntry, has_reached, ordered},
+    cache::volumes::{VolumeEntry, has_reached, parameters_checksum},
     claims::{NodeVolume, Observed, Step, StorageState, follows_cache},
     drivers::ServedDrivers,
     k8s::{claim, meta::uid},
@@ -32,11 +32,11 @@ impl View {
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub async fn live(context: &Context, name: &str) -> Result<View> {
+    pub async fn read_live(context: &Context, name: &str) -> Result<View> {
         let place = context.claims.place(name);
         let told = context.index.get(name).node_volume;
         let mut live = observe::read(&context.client, name, place, &context.ours).await?;
-        live.away = away(context, &live).await?;
+        live.unavailable = unavailable_node(context, &live).await?;
         let node_volume = live.node_volume.as_ref();
         live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
         live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
@@ -51,14 +51,14 @@ impl View {
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub async fn cached(context: &Context, name: &str) -> Result<Option<View>> {
+    pub async fn from_cache(context: &Context, name: &str) -> Result<Option<View>> {
         if context.index.may_be_others(name) || context.index.is_unread(name) {
             return Ok(None);
         }
         let entry = context.index.get(name);
         let place = match (&entry.volume, &entry.node_volume) {
             (None, None) => context.claims.place(name),
-            (_, Some(node_volume)) if entry.is_own() && rests(context, &node_volume.what) => {
+            (_, Some(node_volume)) if entry.is_own() && is_at_rest(context, &node_volume.what) => {
                 entry.claim().or_else(|| context.claims.place(name))
             }
             _ => None,
@@ -68,7 +68,7 @@ impl View {
         let mut live = VolumeObjects::default();
         live.put_claim(claim);
         // A truncated claim is reported. If the claim is gone by force, the cache may lag behind objects made for it.
-        if live.claim_is_cut || entry.is_empty() && live.claim.is_none() {
+        if live.claim_is_truncated || entry.is_empty() && live.claim.is_none() {
             return Ok(None);
         }
         // A volume that may be unwanted is read live.
@@ -91,7 +91,7 @@ impl View {
             live.class = context.classes.get(client, watches, class).await?;
         }
         if entry.node_volume.is_none() {
-            live.away = away(context, &live).await?;
+            live.unavailable = unavailable_node(context, &live).await?;
         }
         let cached = Some(entry);
         Ok(Some(View { live, cached }))
@@ -104,7 +104,7 @@ impl View {
         let mut observed = self.live.observed_with(told, name, ours);
         if let Some(cached) = cached {
             let node_volume = cached.node_volume.as_ref().map(|told| NodeVolume {
-                outdated: self.is_outdated(cached.ordered, ours),
+                outdated: self.class_differs_from(cached.parameters_checksum, ours),
                 ..told.what.clone()
             });
             observed.node_volume = observed.node_volume.or(node_volume);
@@ -145,10 +145,10 @@ impl View {
     }
 
     /// The largest size that was ordered so far.
-    pub fn most_ordered(&self) -> Option<Bytes> {
+    pub fn max_requested_size(&self) -> Option<Bytes> {
         let read = self.live.node_volume.as_ref();
         let told = || self.cached.as_ref()?.node_volume.as_ref();
-        let read = read.map(|node_volume| node_volume.spec.most_ordered());
+        let read = read.map(|node_volume| node_volume.spec.max_requested_size());
         read.or_else(|| Some(told()?.what.max_requested_size))
     }
 
@@ -191,17 +191,17 @@ impl View {
     }
 
     /// Whether the claim's class has another driver or other parameters than the NodeVolume.
-    fn is_outdated(&self, told: u64, ours: &ServedDrivers) -> bool {
+    fn class_differs_from(&self, checksum: u64, ours: &ServedDrivers) -> bool {
         let none = BTreeMap::new();
         self.live.class.as_ref().is_some_and(|class| {
             let driver = ours.driver_of(&class.provisioner).unwrap_or_default();
-            ordered(driver, class.parameters.as_ref().unwrap_or(&none)) != told
+            parameters_checksum(driver, class.parameters.as_ref().unwrap_or(&none)) != checksum
         })
     }
 }
 
 /// Whether a node is done with a NodeVolume, by the cache. If not, live reads are needed.
-fn rests(context: &Context, node_volume: &NodeVolume) -> bool {
+fn is_at_rest(context: &Context, node_volume: &NodeVolume) -> bool {
     has_reached(node_volume)
         && node_volume.problem.is_none()
         && context.nodes.silence(&node_volume.node).is_none()

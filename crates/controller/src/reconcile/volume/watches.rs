@@ -12,7 +12,7 @@ use crate::{
     },
     cache::event_filter::ClaimSummary,
     claims::{Answer, Reclaim},
-    client::{Part, Told},
+    client::{MaybePartial, PartialObject},
     k8s::{
         claim,
         meta::{has_finalizer, uid},
@@ -75,13 +75,13 @@ pub(super) fn watch_all(context: &Arc<Context>) {
 fn watch<K>(
     context: &Arc<Context>,
     seen: fn(&Context, &K, Presence),
-    in_part: Option<fn(&Context, &Part<K>, Presence)>,
+    in_part: Option<fn(&Context, &PartialObject<K>, Presence)>,
     keep: fn(&Context, &HashSet<String>) -> Vec<String>,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     context.watches.fetch_add(1, Ordering::Relaxed);
-    let api: Api<Told<K>> = Api::all(context.client.clone());
+    let api: Api<MaybePartial<K>> = Api::all(context.client.clone());
     let context = Arc::clone(context);
     tokio::spawn(async move {
         let mut first = true;
@@ -109,13 +109,13 @@ fn watch<K>(
 }
 
 /// Applies a watch's report of a volume of which not all is known: it is read live.
-fn volume_in_part(context: &Context, part: &Part<PersistentVolume>, presence: Presence) {
+fn volume_in_part(context: &Context, part: &PartialObject<PersistentVolume>, presence: Presence) {
     context.index.volume_in_part(&part.metadata, presence);
     enqueue_part(context, &part.metadata);
 }
 
 /// Like [`volume_in_part`], for a NodeVolume.
-fn node_volume_in_part(context: &Context, part: &Part<NodeVolume>, presence: Presence) {
+fn node_volume_in_part(context: &Context, part: &PartialObject<NodeVolume>, presence: Presence) {
     context.index.node_volume_in_part(&part.metadata, presence);
     enqueue_part(context, &part.metadata);
 }
@@ -131,21 +131,45 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
     let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
     let seen = ClaimSummary::of(claim);
     let name = volume_name(uid(&claim.metadata));
-    let ours = match claim::provisioner(claim) {
-        Some(provisioner) => context.ours.driver_of(provisioner).is_some(),
-        // A claim that is recreated by hand may lack the annotation. Its volume may not have been listed yet.
-        None => seen.bound_to() == Some(&name),
-    };
     // The volume was made for another claim, which is gone.
     let other = seen
         .bound_to()
         .filter(|volume| *volume != name && context.index.has_volume(volume))
         .map(str::to_owned);
-    // The author may have removed the provisioner's annotation before a watch reported the NodeVolume.
-    let known = claims.has(&name) || context.index.has_node_volume(&name);
-    if !ours && !held && !known && other.is_none() {
+    if !held && other.is_none() && !is_claim_of_ours(context, claim, &seen, &name) {
         return;
     }
+    observe_expansion(context, claim, presence);
+    let Some(other) = other else {
+        return apply_claim(context, claim, seen, name, presence, held);
+    };
+    // Whatever finalizers its author has given it, that volume is the claim's.
+    apply_claim(context, claim, seen.clone(), other, presence, false);
+    if held {
+        apply_claim(context, claim, seen, name, presence, held);
+    } else {
+        claims.forget(&name);
+    }
+}
+
+/// Whether the claim's volume is, or will be, of our driver.
+fn is_claim_of_ours(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    seen: &ClaimSummary,
+    name: &str,
+) -> bool {
+    let ours = match claim::provisioner(claim) {
+        Some(provisioner) => context.ours.driver_of(provisioner).is_some(),
+        // A claim that is recreated by hand may lack the annotation. Its volume may not have been listed yet.
+        None => seen.bound_to() == Some(name),
+    };
+    // The author may have removed the provisioner's annotation before a watch reported the NodeVolume.
+    ours || context.claims.has(name) || context.index.has_node_volume(name)
+}
+
+/// Measures how long expansions take.
+fn observe_expansion(context: &Context, claim: &PersistentVolumeClaim, presence: Presence) {
     match presence {
         Presence::Gone => context.expansions.forget(claim),
         Presence::There => {
@@ -154,20 +178,10 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
             }
         }
     }
-    let Some(other) = other else {
-        return claim_of(context, claim, seen, name, presence, held);
-    };
-    // Whatever finalizers its author has given it, that volume is the claim's.
-    claim_of(context, claim, seen.clone(), other, presence, false);
-    if held {
-        claim_of(context, claim, seen, name, presence, held);
-    } else {
-        claims.forget(&name);
-    }
 }
 
 /// Applies a watch's report of a claim to one volume, which the claim has or after which the volume is named.
-fn claim_of(
+fn apply_claim(
     context: &Context,
     claim: &PersistentVolumeClaim,
     seen: ClaimSummary,
@@ -190,11 +204,15 @@ fn claim_of(
     } else {
         let written = context.own_writes.has(&claim.metadata);
         // Only our finalizer has to be removed, after Kubernetes has finished its writes of the bound claim.
-        let is_served = held
+        let only_needs_release = held
             && !seen.deleting
             && seen.volume.as_ref() == Some(&name)
             && context.index.is_published(&name);
-        let pause = if is_served { BINDING } else { Duration::ZERO };
+        let pause = if only_needs_release {
+            BINDING
+        } else {
+            Duration::ZERO
+        };
         if let Some(at) = claims.put(name.clone(), seen, written) {
             context.queue.push_by(&namespace, &name, at + pause);
         }

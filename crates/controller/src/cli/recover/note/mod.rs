@@ -236,7 +236,7 @@ impl Note {
                 "the claim to go, which {} hold (kubernetes.io/pvc-protection: while a pod names it)",
                 claim.finalizers().join(", ")
             )),
-            Some(claim) if is_former(&claim) => self.goes(claim, volume),
+            Some(claim) if is_former(&claim) => self.next_with_former_claim(claim, volume),
             Some(claim) => self.comes(claim, volume, size),
         }
     }
@@ -261,7 +261,11 @@ impl Note {
     }
 
     /// The next action while the former claim exists.
-    fn goes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Move {
+    fn next_with_former_claim(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Move {
         if !has(claim, volume) {
             return Move::Stop("the claim has its volume no more".to_owned());
         }

@@ -5,9 +5,9 @@ use crate::{
         v1alpha1::{NodeVolume, StorageNode},
         well_known::{CLAIM_FINALIZER, GROW, HOSTNAME, PROVISIONED_BY},
     },
-    cache::volumes::ordered,
+    cache::volumes::parameters_checksum,
     client::{
-        Part, Told,
+        MaybePartial, PartialObject,
         fields::{Asks, needed},
         prune::Prune,
     },
@@ -26,24 +26,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, from_slice, from_value, json};
 use std::fmt::Debug;
 
-fn listed<K>(objects: &[Value]) -> Vec<Told<K>>
+fn listed<K>(objects: &[Value]) -> Vec<MaybePartial<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned,
 {
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": objects});
     let rule = needed(&K::group(&()), &K::plural(&()), Asks::List);
     let kept = Prune::new(rule).next(list.to_string().as_bytes()).unwrap();
-    from_slice::<ObjectList<Told<K>>>(&kept).unwrap().items
+    from_slice::<ObjectList<MaybePartial<K>>>(&kept)
+        .unwrap()
+        .items
 }
 
-fn watched<K>(object: &Value) -> Told<K>
+fn watched<K>(object: &Value) -> MaybePartial<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let line = json!({"type": "MODIFIED", "object": object}).to_string();
     let rule = needed(&K::group(&()), &K::plural(&()), Asks::Watch);
     let kept = Prune::new(rule).next(line.as_bytes()).unwrap();
-    match from_slice::<WatchEvent<Told<K>>>(&kept).unwrap() {
+    match from_slice::<WatchEvent<MaybePartial<K>>>(&kept).unwrap() {
         WatchEvent::Modified(told) => told,
         other => panic!("{other:?}"),
     }
@@ -94,12 +96,15 @@ fn the_largest_node_volume_is_told_whole_and_with_which_parameters_it_was_ordere
         told.push(watched(&object));
         assert_eq!(told.len(), 3);
         for told in told {
-            let Told::Whole(read) = told else {
+            let MaybePartial::Whole(read) = told else {
                 panic!("{told:?}")
             };
-            let of = |of: &NodeVolume| ordered(&of.spec.driver, &of.spec.parameters);
+            let of = |of: &NodeVolume| parameters_checksum(&of.spec.driver, &of.spec.parameters);
             assert_eq!(of(&read), of(&whole));
-            assert_ne!(of(&read), ordered(&read.spec.driver, &Default::default()));
+            assert_ne!(
+                of(&read),
+                parameters_checksum(&read.spec.driver, &Default::default())
+            );
             let (mut read, mut whole) = (json!(read), json!(whole));
             for object in [&mut read, &mut whole] {
                 object["metadata"] = Value::Null;
@@ -127,8 +132,8 @@ fn the_largest_class_is_told_whole() {
     assert!(line.len() > 2 << 20);
     let rule = needed("storage.k8s.io", "storageclasses", Asks::Watch);
     let kept = Prune::new(rule).next(line.as_bytes()).unwrap();
-    let told: WatchEvent<Told<StorageClass>> = from_slice(&kept).unwrap();
-    assert!(matches!(told, WatchEvent::Added(Told::Whole(read)) if read == whole));
+    let told: WatchEvent<MaybePartial<StorageClass>> = from_slice(&kept).unwrap();
+    assert!(matches!(told, WatchEvent::Added(MaybePartial::Whole(read)) if read == whole));
 }
 
 /// An object of this kind that is larger than any.
@@ -202,10 +207,10 @@ fn an_object_without_what_is_required_is_known_to_be_there() {
         "metadata": {"name": "n", "uid": "u"}, "spec": {"driver": "a/b"},
     });
     let told = watched::<NodeVolume>(&object);
-    let Told::Part(part) = told else {
+    let MaybePartial::Part(part) = told else {
         panic!("{told:?}")
     };
-    let Part { metadata, object } = *part;
+    let PartialObject { metadata, object } = *part;
     assert_eq!(
         (metadata.name.as_deref(), object.is_none()),
         (Some("n"), true)

@@ -20,7 +20,7 @@ fn claim(name: &str, pending: Option<i64>) -> Claim {
         name: name.to_owned(),
         pending: pending.map(at),
         stored: None,
-        stopped: false,
+        has_eviction: false,
     }
 }
 
@@ -59,7 +59,7 @@ pub fn alone(made: Timestamp, since: Timestamp) -> Snapshot {
 
 #[test]
 fn the_last_pod_whose_volume_waits_is_stopped_after_half_a_minute() {
-    let rest = |seconds| Decision::Wait(Why::MayExpand(Duration::from_secs(seconds)));
+    let rest = |seconds| Decision::Wait(WaitReason::MayExpand(Duration::from_secs(seconds)));
     assert_eq!(decide(&ready(), at(100)), rest(30));
     assert_eq!(decide(&ready(), at(129)), rest(1));
     assert_eq!(decide(&ready(), at(130)), evict(2));
@@ -108,7 +108,7 @@ fn no_pod_is_stopped_while_one_is_too_large_to_be_understood() {
     for ordinal in 0..3 {
         let mut seen = ready();
         seen.pods[ordinal].state = State::Unknown;
-        let why = Why::Large(format!("db-{ordinal}"));
+        let why = WaitReason::Large(format!("db-{ordinal}"));
         assert_eq!(decide(&seen, at(1000)), Decision::Wait(why));
     }
 }
@@ -117,13 +117,13 @@ fn no_pod_is_stopped_while_one_is_too_large_to_be_understood() {
 fn nothing_is_stopped_while_the_set_is_rolled_out_or_scaled() {
     let mut seen = ready();
     seen.rolls = true;
-    assert_eq!(decide(&seen, at(1000)), Decision::Wait(Why::Rolls));
+    assert_eq!(decide(&seen, at(1000)), Decision::Wait(WaitReason::Rolls));
     for ordinals in [0..2, 0..4, 1..4] {
         let seen = Snapshot {
             ordinals,
             ..ready()
         };
-        assert_eq!(decide(&seen, at(1000)), Decision::Wait(Why::Count));
+        assert_eq!(decide(&seen, at(1000)), Decision::Wait(WaitReason::Count));
     }
 }
 
@@ -134,9 +134,9 @@ fn no_pod_is_stopped_that_would_come_back_with_another_revision() {
     seen.pods[1].comes_back = false;
     assert_eq!(decide(&seen, at(130)), evict(2), "others stay as they are");
     seen.pods[2].comes_back = false;
-    let why = Why::Revision("db-2".to_owned());
+    let why = WaitReason::Revision("db-2".to_owned());
     assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
-    let still = Decision::Wait(Why::MayExpand(Duration::from_secs(1)));
+    let still = Decision::Wait(WaitReason::MayExpand(Duration::from_secs(1)));
     assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
 }
 
@@ -144,9 +144,9 @@ fn no_pod_is_stopped_that_would_come_back_with_another_revision() {
 fn no_pod_is_stopped_that_could_not_start_again_on_its_node() {
     let mut seen = ready();
     seen.kept_out = Some("node n is cordoned".to_owned());
-    let why = Why::KeptOut("node n is cordoned".to_owned());
+    let why = WaitReason::KeptOut("node n is cordoned".to_owned());
     assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
-    let still = Decision::Wait(Why::MayExpand(Duration::from_secs(1)));
+    let still = Decision::Wait(WaitReason::MayExpand(Duration::from_secs(1)));
     assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
 }
 
@@ -154,10 +154,10 @@ fn no_pod_is_stopped_that_could_not_start_again_on_its_node() {
 fn a_pod_is_not_stopped_before_all_its_storage_has_grown() {
     let mut seen = ready();
     seen.claims.push(claim("log-db-2", None));
-    let first = Why::Storage("log-db-2".to_owned());
+    let first = WaitReason::Storage("log-db-2".to_owned());
     assert_eq!(decide(&seen, at(1000)), Decision::Wait(first));
     seen.claims[1] = claim("log-db-2", Some(990));
-    let rest = Why::MayExpand(Duration::from_secs(20));
+    let rest = WaitReason::MayExpand(Duration::from_secs(20));
     assert_eq!(decide(&seen, at(1000)), Decision::Wait(rest));
     assert_eq!(decide(&seen, at(1020)), evict(2));
 }
@@ -166,7 +166,7 @@ fn a_pod_is_not_stopped_before_all_its_storage_has_grown() {
 fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown() {
     let mut seen = ready();
     seen.claims[0].stored = Some(at(990));
-    let rest = |seconds| Decision::Wait(Why::MayExpand(Duration::from_secs(seconds)));
+    let rest = |seconds| Decision::Wait(WaitReason::MayExpand(Duration::from_secs(seconds)));
     assert_eq!(decide(&seen, at(1000)), rest(20));
     assert_eq!(decide(&seen, at(1020)), evict(2));
     seen.claims[0].stored = Some(at(50));
@@ -174,7 +174,7 @@ fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown(
     seen.claims[0].stored = Some(at(990));
     seen.pods[2].made = at(980);
     let decision = decide(&seen, at(1020));
-    let vain = matches!(decision, Decision::Wait(Why::InVain { .. }));
+    let vain = matches!(decision, Decision::Wait(WaitReason::InVain { .. }));
     assert!(vain, "its turn is told by the claim alone: {decision:?}");
 }
 
@@ -182,7 +182,7 @@ fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown(
 fn a_pod_is_stopped_once_for_a_growth_and_no_other_one_before_it_has_grown() {
     let mut seen = ready();
     seen.pods[2].made = at(131);
-    let vain = Why::InVain {
+    let vain = WaitReason::InVain {
         pod: "db-2".to_owned(),
         claim: "data-db-2".to_owned(),
     };
@@ -190,6 +190,6 @@ fn a_pod_is_stopped_once_for_a_growth_and_no_other_one_before_it_has_grown() {
     seen.claims.push(claim("log-db-2", Some(200)));
     assert_eq!(decide(&seen, at(1000)), evict(2), "another growth");
     seen.claims.clear();
-    let nothing = Decision::Wait(Why::Nothing);
+    let nothing = Decision::Wait(WaitReason::Nothing);
     assert_eq!(decide(&seen, at(1000)), nothing);
 }

@@ -103,10 +103,10 @@ fn only_what_the_set_has_made_is_its_pod() {
     assert_eq!(state(going), State::Going);
     assert_eq!(of(json!({"metadata": {"name": "db-x-1"}})), None);
     assert_eq!(of(json!({"metadata": {"ownerReferences": null}})), None);
-    let mut cut = pod(json!({"metadata": {"ownerReferences": null}}));
-    cut.cut = true;
-    let cut = pod_of(&set(json!({})), &cut, now).unwrap();
-    assert_eq!(cut.state, State::Unknown, "its owner was not read");
+    let mut truncated = pod(json!({"metadata": {"ownerReferences": null}}));
+    truncated.is_truncated = true;
+    let read = pod_of(&set(json!({})), &truncated, now).unwrap();
+    assert_eq!(read.state, State::Unknown, "its owner was not read");
 }
 
 #[test]

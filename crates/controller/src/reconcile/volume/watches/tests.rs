@@ -29,19 +29,26 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
     let claims = &context.claims;
     for number in 0..4 {
         claim_seen(&context, &claim(number), Presence::There);
-        claims.wait_for_node(&format!("pvc-{number}"));
+        claims.mark_unplaceable(&format!("pvc-{number}"));
     }
     claim_seen(&context, &claim(0), Presence::Gone);
     // The volume was being reconciled when the event arrived.
-    claims.wait_for_node("pvc-0");
+    claims.mark_unplaceable("pvc-0");
     let mut bound = claim(1);
     bound.spec = from_value(json!({"volumeName": "pvc-1"})).unwrap();
     bound.status = from_value(json!({"phase": "Bound"})).unwrap();
     claim_seen(&context, &bound, Presence::There);
     assert_eq!(claims.keep(&HashSet::from(["2".to_owned()])), ["pvc-3"]);
-    assert_eq!(claims.nodeless(), HashSet::new(), "nothing is offered");
+    assert_eq!(
+        claims.volumes_to_retry(),
+        HashSet::new(),
+        "nothing is offered"
+    );
     claims.node_offers_more();
-    assert_eq!(claims.nodeless(), HashSet::from(["pvc-2".to_owned()]));
+    assert_eq!(
+        claims.volumes_to_retry(),
+        HashSet::from(["pvc-2".to_owned()])
+    );
 }
 
 #[tokio::test(start_paused = true)]

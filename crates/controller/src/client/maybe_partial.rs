@@ -7,39 +7,39 @@ use std::borrow::Cow;
 
 /// An object, as far as a list or watch told of it.
 #[derive(Clone, Debug)]
-pub(crate) enum Told<K> {
+pub(crate) enum MaybePartial<K> {
     /// All that is needed of it.
     Whole(K),
     /// A part of it.
-    Part(Box<Part<K>>),
+    Part(Box<PartialObject<K>>),
 }
 
 /// An object of which a part was dropped, or that lacks required fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<K> {
+pub(crate) struct PartialObject<K> {
     /// Which object it is, and whether it is being deleted.
     pub metadata: ObjectMeta,
     /// The rest, unless required fields are missing.
     pub object: Option<K>,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Told<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for MaybePartial<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let object = K::deserialize(&value).ok();
-        let cut = value.get("cut").and_then(Value::as_bool) == Some(true);
+        let is_truncated = value.get("cut").and_then(Value::as_bool) == Some(true);
         Ok(match object {
-            Some(object) if !cut => Told::Whole(object),
+            Some(object) if !is_truncated => MaybePartial::Whole(object),
             object => {
                 let metadata = value.get("metadata").map(ObjectMeta::deserialize);
                 let metadata = metadata.and_then(Result::ok).unwrap_or_default();
-                Told::Part(Box::new(Part { metadata, object }))
+                MaybePartial::Part(Box::new(PartialObject { metadata, object }))
             }
         })
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Told<K> {
+impl<K: Resource<DynamicType = ()>> Resource for MaybePartial<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 
@@ -57,14 +57,14 @@ impl<K: Resource<DynamicType = ()>> Resource for Told<K> {
     }
     fn meta(&self) -> &ObjectMeta {
         match self {
-            Told::Whole(object) => object.meta(),
-            Told::Part(part) => &part.metadata,
+            MaybePartial::Whole(object) => object.meta(),
+            MaybePartial::Part(part) => &part.metadata,
         }
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         match self {
-            Told::Whole(object) => object.meta_mut(),
-            Told::Part(part) => &mut part.metadata,
+            MaybePartial::Whole(object) => object.meta_mut(),
+            MaybePartial::Part(part) => &mut part.metadata,
         }
     }
 }
