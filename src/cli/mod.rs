@@ -95,7 +95,7 @@ pub fn is_verb(word: &OsStr) -> bool {
 
 /// Runs a verb.
 pub fn run(here: &Installed) -> ExitCode {
-    flexvol_storage::sdk::outlive_limits();
+    flexvol_storage::sdk::survive_file_size_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {

@@ -5,7 +5,7 @@ mod hanging;
 mod scope;
 
 use crate::{deadline::Deadline, lock, sys};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stillness::stuck};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stuck::stuck_error};
 use hanging::Watch;
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
@@ -218,7 +218,7 @@ impl Tool {
             discard_excess(&stderr, self.longest_output);
             let error = if watch.sees_hanging(child.id()) {
                 log::warn!("process {} stays until the kernel answers it", child.id());
-                stuck()
+                stuck_error()
             } else if !deadline.pause() {
                 over(limits)
             } else {

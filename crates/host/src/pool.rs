@@ -30,7 +30,7 @@ pub use beside::Place;
 pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
-pub use lacking::Missing;
+pub use lacking::Shortfall;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
 pub use space::{Lack, Reserve, Space};

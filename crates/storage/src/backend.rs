@@ -142,7 +142,7 @@ pub trait Backend: 'static {
     ///
     /// # Errors
     /// When the pool does not answer.
-    fn missing(&self) -> Result<Option<Bytes>> {
+    fn shortfall(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 }

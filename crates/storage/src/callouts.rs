@@ -327,9 +327,9 @@ impl Driver for VolumeDriver {
             .map_or(free, |largest| free.min(largest)))
     }
 
-    fn missing(&self, parameters: &Options) -> Answer<Option<Bytes>> {
+    fn shortfall(&self, parameters: &Options) -> Answer<Option<Bytes>> {
         let named: Parameters = parameters.parse()?;
         let opened = self.pool_of_class(&named)?.open()?;
-        Ok(opened.backend().missing()?)
+        Ok(opened.backend().shortfall()?)
     }
 }

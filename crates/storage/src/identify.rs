@@ -259,7 +259,7 @@ impl VolumeDriver {
     }
 
     fn allows(&self, name: &VolumeName) -> bool {
-        self.settings.names == Names::Dotted && name.is_beyond_pods()
+        self.settings.names == Names::Dotted && name.cannot_be_inline()
     }
 
     pub(crate) fn by_name(&self, name: &VolumeName, pool: Option<&str>) -> Result<Option<Found>> {

@@ -263,7 +263,7 @@ impl Mark {
 /// Parses a namespace as the API server validates it; stricter is safer, since it is shown on terminals.
 fn namespace_of(value: &str) -> Result<String> {
     match VolumeName::parse(value) {
-        Ok(name) if !name.is_beyond_pods() => Ok(value.to_owned()),
+        Ok(name) if !name.cannot_be_inline() => Ok(value.to_owned()),
         _ => Err(unreadable("the namespace is no DNS label")),
     }
 }

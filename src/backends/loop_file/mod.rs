@@ -143,20 +143,20 @@ impl Backend for Images {
         self.pool.available(self.reserve, self.allocation)
     }
 
-    fn missing(&self) -> Result<Option<Bytes>> {
+    fn shortfall(&self) -> Result<Option<Bytes>> {
         match self.allocation {
             Allocation::Full => {
-                let missing = self.pool.missing()?;
-                if missing.unknown > Bytes(0) {
+                let shortfall = self.pool.shortfall()?;
+                if shortfall.unknown > Bytes(0) {
                     log::warn!(
                         "volumes in very many pieces: {}; it is not known whether they lack up to {} of their storage",
-                        missing.unknown_volumes,
-                        missing.unknown
+                        shortfall.unknown_volumes,
+                        shortfall.unknown
                     );
                 }
                 // Report zero only if every volume was measured.
-                let known = missing.bytes > Bytes(0) || missing.unknown == Bytes(0);
-                Ok(known.then_some(missing.bytes))
+                let known = shortfall.bytes > Bytes(0) || shortfall.unknown == Bytes(0);
+                Ok(known.then_some(shortfall.bytes))
             }
             Allocation::Thin => Ok(None),
         }

@@ -2,20 +2,20 @@
 //!
 //! This process polls while it waits for the child, so it never looks stuck to whoever watches only this process.
 
-use flexvol_sdk::stillness::{Stillness, TICK, Threads};
+use flexvol_sdk::stuck::{StuckDetector, TICK, Threads};
 use std::{fs, time::Instant};
 
 /// Periodic check of a child program.
 pub(super) struct Watch {
     next: Instant,
-    stillness: Stillness,
+    detector: StuckDetector,
 }
 
 impl Watch {
     pub(super) fn begin() -> Self {
         Watch {
             next: Instant::now() + TICK,
-            stillness: Stillness::default(),
+            detector: StuckDetector::default(),
         }
     }
 
@@ -28,8 +28,8 @@ impl Watch {
         self.next = now + TICK;
         // Only waiting for the kernel counts. A program that waits for another process, for example for a lock of LVM,
         // may use its whole time.
-        let waiting = together(child).filter(|threads| threads.waits);
-        self.stillness.is_stuck(waiting)
+        let waiting = together(child).filter(|threads| threads.is_uninterruptible);
+        self.detector.is_stuck(waiting)
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         drop(shell.stdin.take());
         shell.wait().unwrap();
         let (alone, all) = seen.unwrap();
-        assert!(all.moves > alone.moves && !all.waits && !hangs);
+        assert!(all.context_switches > alone.context_switches && !all.is_uninterruptible && !hangs);
         assert_eq!(together(shell.id()), None);
     }
 }

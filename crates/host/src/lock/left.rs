@@ -10,7 +10,7 @@ use super::{
     same_file, wait,
 };
 use crate::deadline::Deadline;
-use flexvol_sdk::{Error, Result, stillness::silent};
+use flexvol_sdk::{Error, Result, stuck::unresponsive_error};
 use std::{
     fs::{self, File, TryLockError},
     io,
@@ -61,7 +61,7 @@ pub(super) fn still_there(process: Option<&Process>) -> Error {
         |it| it.pid.to_string(),
     );
     let waits = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
-    silent("an earlier call still waits for the kernel".to_owned()).because(format!(
+    unresponsive_error("an earlier call still waits for the kernel".to_owned()).because(format!(
         "process {process} was killed and stays, in {waits}"
     ))
 }

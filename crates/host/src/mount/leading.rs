@@ -2,7 +2,7 @@
 
 use super::of;
 use crate::{block::number::DeviceNumber, deadline::Deadline, mountinfo::Mount, sys::apart::Apart};
-use flexvol_sdk::left::Left;
+use flexvol_sdk::leftover::LeftoverNote;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx},
     io::Errno,
@@ -36,7 +36,7 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
         Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS)
             if answers(
                 &name,
-                &Left::by(("leading", mount.number, path, links(path))),
+                &LeftoverNote::of(("leading", mount.number, path, links(path))),
             ) =>
         {
             rustix::fs::open(&*name, flags, Mode::empty())
@@ -63,7 +63,7 @@ fn links(path: &Path) -> Vec<(u64, i64, u32)> {
 }
 
 /// Whether the path can be resolved within [`PATIENCE`].
-fn answers(path: &CStr, left: &Left) -> bool {
+fn answers(path: &CStr, left: &LeftoverNote) -> bool {
     if left.process().is_some() {
         return false;
     }
@@ -76,7 +76,7 @@ fn answers(path: &CStr, left: &Left) -> bool {
             }
             if !deadline.pause() {
                 look.give_up();
-                left.note(look.process());
+                left.record(look.process());
                 return Ok(false);
             }
         }

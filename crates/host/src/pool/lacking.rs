@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, fs::File, io};
 
 /// Space that fully allocated volumes were promised and do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct Shortfall {
     /// Minimum number of bytes.
     pub bytes: Bytes,
     /// Number of volumes that lack space.
@@ -35,7 +35,7 @@ pub struct Missing {
     pub unknown_volumes: usize,
 }
 
-impl Missing {
+impl Shortfall {
     /// Returns the maximum number of missing bytes, which no other volume may be promised.
     #[must_use]
     pub fn at_most(&self) -> Bytes {
@@ -214,28 +214,28 @@ pub(crate) struct Look {
 
 impl Look {
     /// Returns what all images lack.
-    pub(crate) fn missing(&self) -> Missing {
-        self.missing_but(None)
+    pub(crate) fn shortfall(&self) -> Shortfall {
+        self.shortfall_but(None)
     }
 
-    fn missing_but(&self, but: Option<u64>) -> Missing {
-        let mut missing = Missing::default();
+    fn shortfall_but(&self, but: Option<u64>) -> Shortfall {
+        let mut shortfall = Shortfall::default();
         for seen in self.images.values() {
             if Some(seen.stat.st_ino) == but {
                 continue;
             }
             let (lacks, unknown) = (seen.lacks(), seen.unknown());
             if lacks > Bytes(0) {
-                missing.volumes += 1;
-                missing.copy_on_write += usize::from(!seen.in_place);
-                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks.0));
+                shortfall.volumes += 1;
+                shortfall.copy_on_write += usize::from(!seen.in_place);
+                shortfall.bytes = Bytes(shortfall.bytes.0.saturating_add(lacks.0));
             }
             if unknown > Bytes(0) {
-                missing.unknown_volumes += 1;
-                missing.unknown = Bytes(missing.unknown.0.saturating_add(unknown.0));
+                shortfall.unknown_volumes += 1;
+                shortfall.unknown = Bytes(shortfall.unknown.0.saturating_add(unknown.0));
             }
         }
-        missing
+        shortfall
     }
 
     /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
@@ -254,7 +254,7 @@ impl Look {
         let size = self.images.values().map(|seen| size_of(&seen.stat).0);
         let size = size.fold(0, u64::saturating_add);
         Owed {
-            blocks: self.missing_but(but).at_most(),
+            blocks: self.shortfall_but(but).at_most(),
             maps_of: (self.allocation == Allocation::Full).then_some(Bytes(size)),
         }
     }
@@ -266,8 +266,8 @@ impl Pool {
     ///
     /// # Errors
     /// Errors of the system calls.
-    pub fn missing(&self) -> Result<Missing> {
-        Ok(self.look(Allocation::Full)?.missing())
+    pub fn shortfall(&self) -> Result<Shortfall> {
+        Ok(self.look(Allocation::Full)?.shortfall())
     }
 
     /// Examines all images whose missing blocks are promised. Takes a while.

@@ -109,7 +109,7 @@ impl Pool {
     /// a pool beside this one, belongs to them.
     ///
     /// # Errors
-    /// As for [`Pool::space`], [`Pool::missing`] and [`Pool::expect_readable_beside`], and when the file system takes
+    /// As for [`Pool::space`], [`Pool::shortfall`] and [`Pool::expect_readable_beside`], and when the file system takes
     /// no writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
         self.expect_not_read_only()?;
