@@ -95,7 +95,7 @@ impl Call {
         let limits = Limits {
             deadline,
             at_deadline: AtDeadline::Leave,
-            hold: &[],
+            inherit: &[],
         };
         Tool::at(executable)?.run(&argv, &limits)
     }

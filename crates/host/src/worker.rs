@@ -6,7 +6,7 @@
 
 use crate::{
     deadline::{Deadline, Pause},
-    silence::leftover_note,
+    responsive::leftover_note,
     sys::fork::fork,
 };
 use flexvol_sdk::{

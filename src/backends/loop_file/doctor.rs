@@ -39,10 +39,10 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
         return check;
     }
     // An unreadable pool is reported above.
-    let Ok(Some(lack)) = pool.lacks_for_maps() else {
+    let Ok(Some(shortage)) = pool.map_shortage() else {
         return room_by_balance(check, pool, images);
     };
-    let how = match lack.of_metadata {
+    let how = match shortage.of_metadata {
         true => format!(
             "for its metadata, or give them what data do not use: btrfs balance start -dusage=50 {}",
             images.path.display()
@@ -54,7 +54,7 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
         check.found,
         format!(
             "writing to volumes may fail, because the file system needs room to note where they were written: free {} {how}",
-            size(lack.room)
+            size(shortage.room)
         ),
     )
 }

@@ -195,18 +195,18 @@ impl BlockBackend for Images {
 }
 
 impl ManagedBackend for Images {
-    type Stray = pool::Stray;
+    type Stray = pool::AdoptionCandidate;
 
-    fn stray(&self, path: &Path) -> Result<Option<pool::Stray>> {
-        self.pool.stray(path)
+    fn stray(&self, path: &Path) -> Result<Option<pool::AdoptionCandidate>> {
+        self.pool.adoption_candidate(path)
     }
 
-    fn look(&self, stray: &pool::Stray, volume: &VolumeId) -> Result<Device> {
+    fn look(&self, stray: &pool::AdoptionCandidate, volume: &VolumeId) -> Result<Device> {
         loop_device::attach(stray.image(), volume, None, self.allocation)
     }
 
-    fn take(&self, stray: pool::Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.pool.take(
+    fn take(&self, stray: pool::AdoptionCandidate, volume: &VolumeId, mark: &Mark) -> Result<()> {
+        self.pool.adopt(
             stray,
             volume,
             &mark.to_string(),
@@ -232,6 +232,6 @@ impl ManagedBackend for Images {
     }
 
     fn was_left(&self, device: &Device) -> Result<bool> {
-        loop_device::was_left(device)
+        loop_device::is_half_attached(device)
     }
 }

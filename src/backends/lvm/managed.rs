@@ -46,7 +46,7 @@ impl ManagedBackend for Group {
         if lvm::volume_in(&name).is_some() && mark_of(&found)?.is_some() {
             return unfit("the logical volume is a volume of the pool already");
         }
-        if !found.is_plain {
+        if !found.is_removed_alone {
             return unfit("the logical volume is part of something else, or has snapshots");
         }
         lvm::expect_closed(&self.place, &found)?;

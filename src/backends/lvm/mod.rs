@@ -180,7 +180,7 @@ impl Group {
 
 /// Fails for a volume with snapshots: `lvremove` would remove them too, and `lvextend` refuses such a volume.
 fn expect_plain(volume: &LogicalVolume) -> Result<()> {
-    if volume.is_plain {
+    if volume.is_removed_alone {
         return Ok(());
     }
     Err(Error::new(
@@ -198,7 +198,7 @@ impl Backend for Group {
                 Ok(view) => lvm::sync(view.disks.paths())?,
                 Err(_) => lvm::sync(self.place.disks()?.paths())?,
             }
-            unsynced::strike(volume)?;
+            unsynced::clear_note(volume)?;
         }
         Ok(())
     }

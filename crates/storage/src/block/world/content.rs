@@ -11,7 +11,7 @@ use flexvol_host::{
     Device, Uuid,
     block::probe,
     fs::{
-        format::{self, Ground},
+        format::{self, MkfsTarget},
         grow,
     },
     mount::Detached,
@@ -142,7 +142,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         // lock protects the device; the child inherits it.
         drop(claim);
         let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
-        let ground = Ground {
+        let ground = MkfsTarget {
             keep_allocation: !thin,
             proof: B::PROOF,
         };

@@ -22,21 +22,21 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Fewest context switches within [`SILENCE`] that count as progress. A thread that queues behind others for the same
 /// resource wakes whenever one of them gives up, so a single wakeup does not count.
-const FEW: u64 = 3;
+const MIN_SWITCHES: u64 = 3;
 
 /// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Runs `look`, which looks into the directory `place`, in a child process and returns whether it completed.
+/// Runs `check`, which looks into the directory `place`, in a child process and returns whether it completed.
 ///
 /// A child, because a thread that waits in the kernel for a dead server or disk cannot be ended. Returns false once the
 /// kernel has hardly scheduled the child for ten seconds; slow work that progresses is waited for. The child stays
 /// until the kernel answers it, and until then the same place does not answer anybody: a second child would only stay
-/// beside it. The findings of `look` are lost; a caller that needs them repeats it.
+/// beside it. The findings of `check` are lost; a caller that needs them repeats it.
 ///
 /// # Errors
 /// When the child cannot be created, as for [`fork()`].
-pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
+pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<bool> {
     let left = place.map(leftover_note);
     if left.as_ref().and_then(LeftoverNote::process).is_some() {
         return Ok(false);
@@ -44,7 +44,7 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
     let Some(process) = fork()? else {
         // A process that reads this program's output to its end must not wait for an abandoned child.
         if mute().is_ok() {
-            look();
+            check();
         }
         leave()
     };
@@ -54,7 +54,7 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
     while !has_ended(pid)? {
         let threads = Threads::of(process.unsigned_abs());
         let switches = threads.map(|threads| threads.context_switches);
-        if switches.is_none_or(|switches| switches >= seen + FEW) {
+        if switches.is_none_or(|switches| switches >= seen + MIN_SWITCHES) {
             (seen, since) = (switches.unwrap_or(seen), Instant::now());
         } else if since.elapsed() >= SILENCE {
             let _ = kill_process(pid, Signal::KILL);
