@@ -58,7 +58,7 @@ impl Adopt {
         adoption.format = self.format;
         adoption.pool = self.pool;
         let adopted = chosen
-            .upkeep()
+            .maintenance()
             .adopt(&adoption)
             .with_context(|| format!("take over {}", self.file.display()))?;
         let what = if adopted.changed {

@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use clap::Args;
-use flexvol_storage::{Upkeep, VolumeDriver};
+use flexvol_storage::{Maintenance, VolumeDriver};
 use std::path::{Path, PathBuf};
 
 /// The options that name a driver.
@@ -111,9 +111,9 @@ impl Chosen {
     }
 
     /// Returns the driver for commands.
-    pub fn upkeep(&self) -> Box<dyn Upkeep> {
+    pub fn maintenance(&self) -> Box<dyn Maintenance> {
         let config = &self.config;
-        (config.backend.upkeep)(&config.pools, config.settings())
+        (config.backend.maintenance)(&config.pools, config.settings())
     }
 }
 

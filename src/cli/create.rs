@@ -67,7 +67,7 @@ impl Create {
         let chosen = self.configured.choose(here)?;
         // Check this first: a volume without manifests is of no use.
         let target = self.cluster.target(&chosen)?;
-        let inventory = chosen.upkeep();
+        let inventory = chosen.maintenance();
         let subject = Subject::Name(self.name.clone());
         let mut unknown = None;
         let existing = match inventory.find(&subject) {

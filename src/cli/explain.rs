@@ -49,7 +49,7 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.configured.choose(here)?.maintenance();
         let subject = Subject::parse(&self.volume)?;
         let explanation = driver
             .explain(&subject, self.size)

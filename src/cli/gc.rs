@@ -33,7 +33,7 @@ impl Gc {
         }
         let (mut told, mut would, mut failed) = (Ok(()), Vec::new(), Vec::new());
         let mut is_clean = true;
-        chosen.upkeep().tidy(self.dry_run, &mut |leftover| {
+        chosen.maintenance().tidy(self.dry_run, &mut |leftover| {
             is_clean = false;
             match &leftover.removed {
                 // At once: a process that goes on without a pool that became silent does not find it again.

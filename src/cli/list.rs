@@ -61,7 +61,7 @@ type Found = Result<VolumeReport, (VolumeId, sdk::Error)>;
 impl List {
     pub fn run(self, here: &Installed) -> Result<()> {
         let chosen = self.configured.choose(here)?;
-        let driver = chosen.upkeep();
+        let driver = chosen.maintenance();
         let names: Vec<String> = match &self.pool {
             Some(pool) => vec![pool.clone()],
             None => chosen.pools().map(str::to_owned).collect(),

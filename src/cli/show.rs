@@ -34,7 +34,7 @@ pub enum Output {
 
 impl Show {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.configured.choose(here)?.maintenance();
         let found = driver
             .find(&Subject::parse(&self.volume)?)
             .with_context(|| format!("find volume {:?}", self.volume))?;

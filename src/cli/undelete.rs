@@ -21,7 +21,7 @@ pub struct Undelete {
 
 impl Undelete {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.configured.choose(here)?.maintenance();
         let changed = driver
             .undelete(self.handle)
             .with_context(|| format!("take back that volume {} was deleted", self.handle))?;

@@ -179,7 +179,7 @@ pub trait BlockBackend: Backend {
     ///
     /// # Errors
     /// When it is not certain.
-    fn answers(_device: DeviceNumber) -> Result<bool> {
+    fn is_responsive(_device: DeviceNumber) -> Result<bool> {
         Ok(true)
     }
 

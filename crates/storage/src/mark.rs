@@ -14,7 +14,7 @@ mod origin;
 
 pub use origin::Origin;
 
-use crate::retention::{Deletion, Kept};
+use crate::retention::{CountedTime, Deletion};
 use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use std::{fmt, time::Duration};
@@ -217,7 +217,8 @@ impl Mark {
                 "keep" => keep.replace(Duration::from_secs(number(value)?)).is_some(),
                 "kept" => kept
                     .replace(
-                        Kept::decode(value).ok_or_else(|| unreadable("an odd time of keeping"))?,
+                        CountedTime::decode(value)
+                            .ok_or_else(|| unreadable("an odd time of keeping"))?,
                     )
                     .is_some(),
                 _ => return Err(unreadable("an unknown field")),

@@ -8,8 +8,8 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    VolumeId,
+    Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool,
+    PoolAdmin, VolumeId,
     host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
     mark::State,
     sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
@@ -32,7 +32,9 @@ pub const BACKEND: super::Backend = super::Backend {
     default_pools: Some(DEFAULT_DIRECTORY),
     capabilities: BlockDriver::<Images>::capabilities,
     open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
-    upkeep: |pools, settings| Box::new(Keeper::<Block<Images>>::new(pools_of(pools), settings)),
+    maintenance: |pools, settings| {
+        Box::new(PoolAdmin::<Block<Images>>::new(pools_of(pools), settings))
+    },
     node_checks: |_| Vec::new(),
     pool_checks: doctor::of_pools,
 };
@@ -195,19 +197,19 @@ impl BlockBackend for Images {
 }
 
 impl ManagedBackend for Images {
-    type Stray = pool::AdoptionCandidate;
+    type Unmanaged = pool::AdoptionCandidate;
 
-    fn stray(&self, path: &Path) -> Result<Option<pool::AdoptionCandidate>> {
+    fn open_unmanaged(&self, path: &Path) -> Result<Option<pool::AdoptionCandidate>> {
         self.pool.adoption_candidate(path)
     }
 
-    fn look(&self, stray: &pool::AdoptionCandidate, volume: &VolumeId) -> Result<Device> {
-        loop_device::attach(stray.image(), volume, None, self.allocation)
+    fn device_of(&self, image: &pool::AdoptionCandidate, volume: &VolumeId) -> Result<Device> {
+        loop_device::attach(image.image(), volume, None, self.allocation)
     }
 
-    fn take(&self, stray: pool::AdoptionCandidate, volume: &VolumeId, mark: &Mark) -> Result<()> {
+    fn adopt(&self, image: pool::AdoptionCandidate, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.pool.adopt(
-            stray,
+            image,
             volume,
             &mark.to_string(),
             self.allocation,
@@ -231,7 +233,7 @@ impl ManagedBackend for Images {
         self.pool.dangling_names(age)
     }
 
-    fn was_left(&self, device: &Device) -> Result<bool> {
+    fn is_leftover(&self, device: &Device) -> Result<bool> {
         loop_device::is_half_attached(device)
     }
 }

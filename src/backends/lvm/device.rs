@@ -27,7 +27,7 @@ impl BlockBackend for Group {
         lvm::resume(device)
     }
 
-    fn answers(device: DeviceNumber) -> Result<bool> {
+    fn is_responsive(device: DeviceNumber) -> Result<bool> {
         Ok(mapping::of(device)?.is_none_or(|found| !found.suspended))
     }
 

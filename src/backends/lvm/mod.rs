@@ -15,7 +15,7 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, VolumeId,
+    Asset, Backend, Block, BlockDriver, Catalog, Mark, Pool, PoolAdmin, VolumeId,
     host::{
         block::probe,
         lock::PoolGuard,
@@ -56,7 +56,9 @@ pub const BACKEND: super::Backend = super::Backend {
     default_pools: None,
     capabilities: BlockDriver::<Group>::capabilities,
     open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
-    upkeep: |pools, settings| Box::new(Keeper::<Block<Group>>::new(pools_of(pools), settings)),
+    maintenance: |pools, settings| {
+        Box::new(PoolAdmin::<Block<Group>>::new(pools_of(pools), settings))
+    },
     node_checks: doctor::of_node,
     pool_checks: doctor::of_pools,
 };
