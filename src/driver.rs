@@ -21,13 +21,13 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
 }
 
 /// Callouts that end a pod's use of a volume and must work with any configuration. None of them needs a pool.
-const LETTING_GO: [&str; 3] = ["unmount", "unmountdevice", "detach"];
+const TEARDOWN_CALLOUTS: [&str; 3] = ["unmount", "unmountdevice", "detach"];
 
 /// Opens the configured driver. If its configuration has a mistake, opens one without pools, which can still
 /// unmount and detach.
 fn open(installed: &Installed, callout: &OsStr) -> Result<Box<dyn Driver>> {
     let config = match Config::load(installed) {
-        Err(mistake) if LETTING_GO.iter().any(|name| callout == *name) => {
+        Err(mistake) if TEARDOWN_CALLOUTS.iter().any(|name| callout == *name) => {
             log::error!("{}; without it volumes are only let go", mistake.report());
             Config::without_pools()
         }

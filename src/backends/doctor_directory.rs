@@ -6,7 +6,7 @@ use crate::{
     size::size,
 };
 use flexvol_storage::{
-    host::{Reserve, pool, silence, worker},
+    host::{Reserve, pool, responsive, worker},
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -28,7 +28,7 @@ pub fn opened(
     }
     let look = || drop(pool::Pool::open(path).and_then(|pool| pool.volume_ids()));
     // Without a second process it is unknown whether the pool answers, so try it.
-    if !silence::answers(Some(path), &look).unwrap_or(true) {
+    if !responsive::completes_in_child(Some(path), &look).unwrap_or(true) {
         return Check::fail(
             about,
             format!("{shown} does not answer: its disk or its server is silent"),

@@ -11,7 +11,7 @@ pub use lvm::is_name_for_lvm;
 
 use crate::check::Check;
 use flexvol_storage::{
-    Settings, Upkeep, VolumeDriver,
+    Maintenance, Settings, VolumeDriver,
     sdk::{Capabilities, Error, ErrorKind, Result},
 };
 use keys::Keys;
@@ -34,7 +34,7 @@ pub struct Backend {
     /// Opens the backend for callouts that need storage; never called for `init`.
     pub open: fn(&Pools, Settings) -> VolumeDriver,
     /// Opens the backend for commands.
-    pub upkeep: fn(&Pools, Settings) -> Box<dyn Upkeep>,
+    pub maintenance: fn(&Pools, Settings) -> Box<dyn Maintenance>,
     /// Checks of `doctor` for a node with pools of this backend.
     pub node_checks: fn(&[&Pools]) -> Vec<Check>,
     /// Checks of `doctor` for each pool, titled with its name.

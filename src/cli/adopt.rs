@@ -1,8 +1,8 @@
 //! `flexvol adopt`: takes an existing image or logical volume over as a volume.
 
 use super::{
-    configured::Configured,
     create::Output,
+    driver_options::DriverOptions,
     manifest::{self, Cluster, Described},
 };
 use crate::installed::Installed;
@@ -46,19 +46,19 @@ pub struct Adopt {
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 impl Adopt {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let chosen = self.configured.choose(here)?;
+        let chosen = self.driver_options.choose(here)?;
         let target = self.cluster.target(&chosen)?;
         let mut adoption = Adoption::of(&self.file, self.name.clone(), &self.namespace);
         adoption.size = self.size;
         adoption.format = self.format;
         adoption.pool = self.pool;
         let adopted = chosen
-            .upkeep()
+            .maintenance()
             .adopt(&adoption)
             .with_context(|| format!("take over {}", self.file.display()))?;
         let what = if adopted.changed {

@@ -3,7 +3,7 @@
 mod explain;
 mod record;
 
-use super::{print_bytes, which::Which};
+use super::{installed_driver::InstalledDriver, print_bytes};
 use crate::installed::Installed;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug, Args)]
 pub struct Call {
     #[command(flatten)]
-    which: Which,
+    driver: InstalledDriver,
 
     /// Append the call and the reply to a file, as one line of JSON without secrets
     #[arg(long, value_name = "FILE")]
@@ -56,7 +56,7 @@ pub struct Call {
 
 impl Call {
     pub fn run(self, here: &Installed) -> Result<u8> {
-        let installed = self.which.installed(here)?;
+        let installed = self.driver.installed(here)?;
         self.call(&installed, DEADLINE)
     }
 
@@ -95,7 +95,7 @@ impl Call {
         let limits = Limits {
             deadline,
             at_deadline: AtDeadline::Leave,
-            hold: &[],
+            inherit: &[],
         };
         Tool::at(executable)?.run(&argv, &limits)
     }

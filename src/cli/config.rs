@@ -1,6 +1,6 @@
 //! `flexvol config`: shows a driver's configuration, and any mistake in it.
 
-use super::{print, which::Which};
+use super::{installed_driver::InstalledDriver, print};
 use crate::{
     config::{self, Config, is_lost},
     installed::Installed,
@@ -22,7 +22,7 @@ use std::{
 #[derive(Debug, Args)]
 pub struct Show {
     #[command(flatten)]
-    which: Which,
+    driver: InstalledDriver,
 
     /// A file that is not installed yet. A driver that is named need not be installed then
     #[arg(long, value_name = "FILE")]
@@ -32,7 +32,7 @@ pub struct Show {
 impl Show {
     pub fn run(self, here: &Installed) -> Result<()> {
         let Some(file) = &self.file else {
-            let installed = self.which.installed(here)?;
+            let installed = self.driver.installed(here)?;
             return show(
                 &installed.configuration(),
                 installed.name(),
@@ -40,7 +40,7 @@ impl Show {
             );
         };
         // A file can be checked without an installed driver.
-        let name = self.which.name().map_or(here.name(), DriverName::driver);
+        let name = self.driver.name().map_or(here.name(), DriverName::driver);
         show(file, name, None)
     }
 }

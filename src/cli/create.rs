@@ -1,7 +1,7 @@
 //! `flexvol create`: makes a volume manually, and prints the manifests that use it.
 
 use super::{
-    configured::Configured,
+    driver_options::DriverOptions,
     manifest::{self, Cluster, Described, Format},
     terminal,
 };
@@ -42,7 +42,7 @@ pub struct Create {
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 /// How the manifests are printed.
@@ -64,10 +64,10 @@ pub struct Output {
 
 impl Create {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let chosen = self.configured.choose(here)?;
+        let chosen = self.driver_options.choose(here)?;
         // Check this first: a volume without manifests is of no use.
         let target = self.cluster.target(&chosen)?;
-        let inventory = chosen.upkeep();
+        let inventory = chosen.maintenance();
         let subject = Subject::Name(self.name.clone());
         let mut unknown = None;
         let existing = match inventory.find(&subject) {

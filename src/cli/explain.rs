@@ -1,7 +1,7 @@
 //! `flexvol explain`: why a volume did not grow or is not mounted.
 
 use super::{
-    configured::Configured,
+    driver_options::DriverOptions,
     print,
     show::{self, Output},
     table::table,
@@ -44,12 +44,12 @@ pub struct Explain {
     )]
     output: Output,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 impl Explain {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.driver_options.choose(here)?.maintenance();
         let subject = Subject::parse(&self.volume)?;
         let explanation = driver
             .explain(&subject, self.size)

@@ -1,6 +1,6 @@
 //! `flexvol gc`: removes what interrupted processes left behind.
 
-use super::{configured::Configured, print};
+use super::{driver_options::DriverOptions, print};
 use crate::installed::Installed;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -20,12 +20,12 @@ pub struct Gc {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 impl Gc {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let chosen = self.configured.choose(here)?;
+        let chosen = self.driver_options.choose(here)?;
         if !chosen.is_known() {
             bail!(
                 "no driver is installed here, so it is not known how long deleted volumes are kept; say --driver, or --config with a configuration"
@@ -33,7 +33,7 @@ impl Gc {
         }
         let (mut told, mut would, mut failed) = (Ok(()), Vec::new(), Vec::new());
         let mut is_clean = true;
-        chosen.upkeep().tidy(self.dry_run, &mut |leftover| {
+        chosen.maintenance().tidy(self.dry_run, &mut |leftover| {
             is_clean = false;
             match &leftover.removed {
                 // At once: a process that goes on without a pool that became silent does not find it again.

@@ -1,7 +1,7 @@
 //! `flexvol list`: shows the volumes of a driver.
 
 use super::{
-    configured::Configured,
+    driver_options::DriverOptions,
     manifest::{self, Cluster, Described},
     print,
     table::table,
@@ -41,7 +41,7 @@ pub struct List {
     )]
     output: Output,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
     #[command(flatten, next_help_heading = "With --output pv")]
     cluster: Cluster,
 }
@@ -60,8 +60,8 @@ type Found = Result<VolumeReport, (VolumeId, sdk::Error)>;
 
 impl List {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let chosen = self.configured.choose(here)?;
-        let driver = chosen.upkeep();
+        let chosen = self.driver_options.choose(here)?;
+        let driver = chosen.maintenance();
         let names: Vec<String> = match &self.pool {
             Some(pool) => vec![pool.clone()],
             None => chosen.pools().map(str::to_owned).collect(),

@@ -1,6 +1,6 @@
 //! The Kubernetes objects that use a volume which was made manually.
 
-use super::{configured::Chosen, print, yaml};
+use super::{driver_options::Chosen, print, yaml};
 use crate::plugin::DriverName;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};

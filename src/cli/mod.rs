@@ -3,12 +3,13 @@
 mod adopt;
 mod call;
 mod config;
-mod configured;
 mod create;
 mod doctor;
+mod driver_options;
 mod explain;
 mod gc;
 mod install;
+mod installed_driver;
 mod list;
 mod manifest;
 mod pool;
@@ -19,7 +20,6 @@ mod terminal;
 mod undelete;
 mod uninstall;
 mod volume;
-mod which;
 mod yaml;
 
 use crate::installed::Installed;
@@ -95,7 +95,7 @@ pub fn is_verb(word: &OsStr) -> bool {
 
 /// Runs a verb.
 pub fn run(here: &Installed) -> ExitCode {
-    flexvol_storage::sdk::outlive_limits();
+    flexvol_storage::sdk::survive_file_size_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {

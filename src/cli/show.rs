@@ -1,6 +1,6 @@
 //! `flexvol show`: everything about one volume.
 
-use super::{configured::Configured, print, table::table, volume};
+use super::{driver_options::DriverOptions, print, table::table, volume};
 use crate::{installed::Installed, size::size};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -22,7 +22,7 @@ pub struct Show {
     )]
     output: Output,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 /// How one volume is told about.
@@ -34,7 +34,7 @@ pub enum Output {
 
 impl Show {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.driver_options.choose(here)?.maintenance();
         let found = driver
             .find(&Subject::parse(&self.volume)?)
             .with_context(|| format!("find volume {:?}", self.volume))?;

@@ -1,6 +1,6 @@
 //! `flexvol undelete`: restores a deleted volume.
 
-use super::{configured::Configured, print};
+use super::{driver_options::DriverOptions, print};
 use crate::installed::Installed;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -16,12 +16,12 @@ pub struct Undelete {
     #[arg(value_parser = Handle::parse)]
     handle: Handle,
     #[command(flatten)]
-    configured: Configured,
+    driver_options: DriverOptions,
 }
 
 impl Undelete {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let driver = self.configured.choose(here)?.upkeep();
+        let driver = self.driver_options.choose(here)?.maintenance();
         let changed = driver
             .undelete(self.handle)
             .with_context(|| format!("take back that volume {} was deleted", self.handle))?;

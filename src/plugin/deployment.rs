@@ -320,7 +320,7 @@ pub fn init_of(executable: &Path) -> Result<String> {
     let limits = Limits {
         deadline: INIT_DEADLINE,
         at_deadline: AtDeadline::Kill,
-        hold: &[],
+        inherit: &[],
     };
     let output = Tool::at(executable)
         .and_then(|driver| driver.run(&[OsStr::new("init")], &limits))

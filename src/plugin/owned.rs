@@ -21,8 +21,8 @@ pub fn expect_owned(path: &Path) -> Result<()> {
     let own = nix::unistd::geteuid().as_raw();
     let mut last = None;
     let walked = root.walk(path, &mut |place, metadata| {
-        let on_the_way = why_not(place, metadata, own, true);
-        last = why_not(place, metadata, own, false);
+        let on_the_way = foreign_control(place, metadata, own, true);
+        last = foreign_control(place, metadata, own, false);
         on_the_way.map_or(Ok(()), |why| Err(io::Error::other(why)))
     });
     match (walked, last) {
@@ -37,7 +37,7 @@ pub fn expect_owned(path: &Path) -> Result<()> {
 
 /// Returns why others control this directory or file. A sticky directory (/tmp) may be open to all if the path only
 /// passes through it: only the owner of a name can replace it, and that owner is checked next.
-fn why_not(place: &Path, metadata: &Metadata, own: u32, passed: bool) -> Option<String> {
+fn foreign_control(place: &Path, metadata: &Metadata, own: u32, passed: bool) -> Option<String> {
     const SO: &str = "and what is in there is run as root";
     let shown = place.display();
     if ![0, own].contains(&metadata.uid()) {

@@ -5,19 +5,19 @@
 mod arguments;
 mod configured;
 mod proc;
-mod standing;
+mod trusted_origin;
 
 pub use configured::configured;
 
 use arguments::Arguments;
 use flexvol_storage::host::fs::rooted::Root;
 use proc::Proc;
-use standing::{Here, Standing};
 use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+use trusted_origin::{OwnProcess, TrustedOrigin};
 
 /// Kubelet's and the controller manager's default (`pkg/kubelet/apis/config/v1beta1/defaults.go`,
 /// `DefaultVolumePluginDir`).
@@ -48,9 +48,9 @@ impl Component {
         }
     }
 
-    /// Whether the component may run with this standing: kubelet is never in one of its own pods.
-    fn can_stand(self, standing: Standing) -> bool {
-        standing == Standing::Node || self == Component::ControllerManager
+    /// Whether the component may run with this origin: kubelet is never in one of its own pods.
+    fn may_have_origin(self, origin: TrustedOrigin) -> bool {
+        origin == TrustedOrigin::Node || self == Component::ControllerManager
     }
 }
 
@@ -74,11 +74,11 @@ pub struct Process {
 /// Lists the kubelet and controller manager processes in /proc that are known to be the node's.
 pub fn processes() -> Vec<Process> {
     let mut found: Vec<Process> = of_the_node()
-        .filter_map(|(pid, proc, standing)| {
+        .filter_map(|(pid, proc, origin)| {
             let arguments = Arguments::parse(&proc.bytes("cmdline")?)?;
             arguments
                 .component
-                .can_stand(standing)
+                .may_have_origin(origin)
                 .then(|| Process::new(pid, proc, &arguments))
         })
         .collect();
@@ -88,23 +88,23 @@ pub fn processes() -> Vec<Process> {
 
 /// Describes a running program with kubelet inside, for users.
 pub fn with_kubelet_inside() -> Option<String> {
-    of_the_node().find_map(|(pid, proc, standing)| {
+    of_the_node().find_map(|(pid, proc, origin)| {
         let name = proc.read("comm")?;
         let name = name.trim_end();
-        (standing == Standing::Node && WITH_KUBELET_INSIDE.contains(&name))
+        (origin == TrustedOrigin::Node && WITH_KUBELET_INSIDE.contains(&name))
             .then(|| format!("{name} (process {pid})"))
     })
 }
 
 /// Iterates over the processes that no tenant can have started.
-fn of_the_node() -> impl Iterator<Item = (u32, Proc, Standing)> {
-    let here = Here::look();
+fn of_the_node() -> impl Iterator<Item = (u32, Proc, TrustedOrigin)> {
+    let here = OwnProcess::read();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let proc = Proc::open(pid)?;
-        let standing = here.standing(&proc)?;
-        Some((pid, proc, standing))
+        let origin = here.trusted_origin(&proc)?;
+        Some((pid, proc, origin))
     })
 }
 

@@ -5,7 +5,7 @@ use flexvol_host::{
     VolumeId,
     block::{device::Device, probe::Proof},
     fs::{
-        format::{self, Ground},
+        format::{self, MkfsTarget},
         grow::Resizing,
     },
     lock, loop_device,
@@ -114,11 +114,11 @@ pub fn resize(device: &Device, image: &Path, bytes: u64) {
 
 pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> Uuid {
     let uuid = Uuid::random().unwrap();
-    let ground = Ground {
+    let target = MkfsTarget {
         keep_allocation,
         proof: Proof::Whole,
     };
-    patiently(|| format::mkfs(device, filesystem, uuid, ground, &guard()));
+    patiently(|| format::mkfs(device, filesystem, uuid, target, &guard()));
     uuid
 }
 

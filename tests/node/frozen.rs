@@ -109,7 +109,7 @@ fn program(_: &Points) {
     let limits = Limits {
         deadline: Duration::from_millis(200),
         at_deadline: AtDeadline::Kill,
-        hold: &[guard.as_fd()],
+        inherit: &[guard.as_fd()],
     };
     let file = sandbox.disk().join("file");
     let run = Tool::find("touch").unwrap().run(&[file.as_ref()], &limits);

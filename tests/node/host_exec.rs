@@ -31,7 +31,7 @@ fn shell(script: &str, deadline: Duration, at_deadline: AtDeadline) -> Result<Ou
     let limits = Limits {
         deadline,
         at_deadline,
-        hold: &[],
+        inherit: &[],
     };
     let arguments: [&OsStr; 2] = ["-c".as_ref(), script.as_ref()];
     Tool::find("sh").unwrap().run(&arguments, &limits)

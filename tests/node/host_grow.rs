@@ -8,7 +8,7 @@ use flexvol_host::{
         probe::{self, Content, Proof},
     },
     fs::{
-        format::{self, Ground},
+        format::{self, MkfsTarget},
         grow,
     },
     mount::Detached,
@@ -291,15 +291,15 @@ fn formats(points: &Points) {
         }
         let detached = Detached::new(&device, filesystem).unwrap();
         let fresh = Uuid::random().unwrap();
-        let ground = Ground {
+        let target = MkfsTarget {
             keep_allocation: true,
             proof: Proof::Whole,
         };
-        let error = format::mkfs(&device, filesystem, fresh, ground, &guard()).unwrap_err();
+        let error = format::mkfs(&device, filesystem, fresh, target, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         drop(detached);
         let small = attach(&bench.image(minimum - 1));
-        let error = format::mkfs(&small, filesystem, fresh, ground, &guard()).unwrap_err();
+        let error = format::mkfs(&small, filesystem, fresh, target, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         points.add(4);
     }

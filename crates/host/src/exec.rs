@@ -5,7 +5,7 @@ mod hanging;
 mod scope;
 
 use crate::{deadline::Deadline, lock, sys};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stillness::stuck};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stuck::stuck_error};
 use hanging::Watch;
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
@@ -44,7 +44,7 @@ pub struct Tool {
     environment: Vec<(&'static str, String)>,
     longest_output: Bytes,
     /// The program closes the file descriptors that it inherits.
-    closes: bool,
+    closes_fds: bool,
 }
 
 /// What [`Tool::run`] does with the program at the deadline.
@@ -67,7 +67,7 @@ pub struct Limits<'a> {
     /// File descriptors that the program inherits: the volume's lock, and the device it works on. They stay open if
     /// this process dies first. Otherwise the loop device, once unused, would be given to the next volume, and the
     /// orphaned program would write to that.
-    pub hold: &'a [BorrowedFd<'a>],
+    pub inherit: &'a [BorrowedFd<'a>],
 }
 
 /// Result of a program that has exited.
@@ -89,7 +89,7 @@ impl Tool {
             path,
             environment: Vec::new(),
             longest_output: OUTPUT_LIMIT,
-            closes: false,
+            closes_fds: false,
         }
     }
 
@@ -114,9 +114,9 @@ impl Tool {
     /// [`Tool::run`] then starts a shell that holds the descriptors and waits for the program. A program that died by a
     /// signal is reported as shells do: exit status 128 plus the signal's number.
     #[must_use]
-    pub fn that_closes_descriptors(self) -> Self {
+    pub fn closing_inherited_fds(self) -> Self {
         Tool {
-            closes: true,
+            closes_fds: true,
             ..self
         }
     }
@@ -131,14 +131,14 @@ impl Tool {
     ///
     /// The program gets these arguments, `PATH`, `LC_ALL=C`, the variables of [`Tool::with_variable`], an empty
     /// standard input, `/` as its directory, 077 as its umask, a session of its own, and no file descriptors but the
-    /// standard three and those of [`Limits::hold`]. Processes that the program starts are not waited for.
+    /// standard three and those of [`Limits::inherit`]. Processes that the program starts are not waited for.
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] at the deadline, or earlier when the kernel has let none of the program's processes run
     /// for half a minute; [`AtDeadline`] applies in both cases. Otherwise the reason why the program could not be
     /// started.
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
-        if self.closes && !limits.hold.is_empty() {
+        if self.closes_fds && !limits.inherit.is_empty() {
             let keeper = Tool {
                 environment: self.environment.clone(),
                 longest_output: self.longest_output,
@@ -152,14 +152,14 @@ impl Tool {
             return Ok(output);
         }
         if limits.at_deadline == AtDeadline::Leave
-            && !limits.hold.is_empty()
-            && let Some((asks, mut words)) = scope::around(self)
+            && !limits.inherit.is_empty()
+            && let Some((asks, mut words)) = scope::systemd_run_command(self)
         {
             words.extend(arguments);
-            match self.start(asks.path(), &words, limits, scope::ended_before)? {
-                Ended::Ran(output) => return Ok(output),
+            match self.start(asks.path(), &words, limits, scope::exited_before_exec)? {
+                Exit::AfterExec(output) => return Ok(output),
                 // systemd is reloading, or being replaced.
-                Ended::Never(output) => log::warn!(
+                Exit::BeforeExec(output) => log::warn!(
                     "{} runs without a scope, and is cut if its unit is stopped: {}",
                     self.path.display(),
                     String::from_utf8_lossy(&output.stderr).trim()
@@ -167,19 +167,19 @@ impl Tool {
             }
         }
         match self.start(&self.path, arguments, limits, |_| Some(false))? {
-            Ended::Ran(output) | Ended::Never(output) => Ok(output),
+            Exit::AfterExec(output) | Exit::BeforeExec(output) => Ok(output),
         }
     }
 
-    /// Starts `program`, which is this tool or execs it later, and waits for its exit. `never` tells of a child that
-    /// has exited whether it exited before it became this tool, and returns `None` while the child runs.
+    /// Starts `program`, which is this tool or execs it later, and waits for its exit. `is_before_exec` tells of a child
+    /// that has exited whether it exited before it became this tool, and returns `None` while the child runs.
     fn start(
         &self,
         program: &Path,
         arguments: &[&OsStr],
         limits: &Limits<'_>,
-        never: fn(&Child) -> Option<bool>,
-    ) -> Result<Ended> {
+        is_before_exec: fn(&Child) -> Option<bool>,
+    ) -> Result<Exit> {
         let name = self.path.file_name().unwrap_or_default();
         let shown = name.display();
         let failed = |error: io::Error| Error::system(&format!("run {shown}"), error);
@@ -198,8 +198,8 @@ impl Tool {
             .stdin(Stdio::null())
             .stdout(stdout.try_clone().map_err(failed)?)
             .stderr(stderr.try_clone().map_err(failed)?);
-        sys::child::isolate(&mut command, limits.hold).map_err(failed)?;
-        let child = match limits.hold.is_empty() {
+        sys::child::isolate(&mut command, limits.inherit).map_err(failed)?;
+        let child = match limits.inherit.is_empty() {
             true => command.spawn(),
             false => lock::share(|| command.spawn()),
         };
@@ -207,20 +207,20 @@ impl Tool {
 
         let mut deadline = Deadline::after(limits.deadline);
         let mut watch = Watch::begin();
-        let (never, status) = loop {
+        let (is_before_exec, status) = loop {
             // Asked before the child is reaped: afterwards nothing is known about it.
-            if let Some(never) = never(&child)
+            if let Some(is_before_exec) = is_before_exec(&child)
                 && let Some(status) = child.try_wait().map_err(failed)?
             {
-                break (never, status);
+                break (is_before_exec, status);
             }
             discard_excess(&stdout, self.longest_output);
             discard_excess(&stderr, self.longest_output);
             let error = if watch.sees_hanging(child.id()) {
                 log::warn!("process {} stays until the kernel answers it", child.id());
-                stuck()
+                stuck_error()
             } else if !deadline.pause() {
-                over(limits)
+                deadline_error(limits)
             } else {
                 continue;
             };
@@ -238,19 +238,19 @@ impl Tool {
             stdout: captured(&stdout, self.longest_output).map_err(failed)?,
             stderr: captured(&stderr, self.longest_output).map_err(failed)?,
         };
-        Ok(match never {
-            true => Ended::Never(output),
-            false => Ended::Ran(output),
+        Ok(match is_before_exec {
+            true => Exit::BeforeExec(output),
+            false => Exit::AfterExec(output),
         })
     }
 }
 
 /// How a child process ended.
-enum Ended {
+enum Exit {
     /// As the program that was to be run.
-    Ran(Output),
+    AfterExec(Output),
     /// Before it executed the program.
-    Never(Output),
+    BeforeExec(Output),
 }
 
 impl Output {
@@ -286,7 +286,7 @@ impl Output {
 }
 
 /// Error for a program that reached its deadline.
-fn over(limits: &Limits<'_>) -> Error {
+fn deadline_error(limits: &Limits<'_>) -> Error {
     let seconds = limits.deadline.as_secs();
     let what = match limits.at_deadline {
         AtDeadline::Leave => {

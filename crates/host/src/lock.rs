@@ -10,7 +10,7 @@
 //! one, and a lock file that exists is always the lock.
 
 mod holders;
-mod left;
+mod leftover;
 mod pool;
 mod process;
 
@@ -86,8 +86,8 @@ fn remember(file: File, path: PathBuf) -> Guard {
 /// [`ErrorKind::Busy`] at the deadline. [`ErrorKind::TimedOut`] while a process that was killed still
 /// waits for the kernel to do something with the volume.
 pub fn volume(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
-    let guard = take(volume, Deadline::after(deadline), Whoever::NeedsFile)?;
-    left::expect_gone(&guard.path)?;
+    let guard = take(volume, Deadline::after(deadline), LockPurpose::Use)?;
+    leftover::expect_gone(&guard.path)?;
     Ok(guard)
 }
 
@@ -97,16 +97,16 @@ pub fn volume(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
 /// # Errors
 /// As for [`volume`].
 pub fn to_unmount(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
-    take(volume, Deadline::after(deadline), Whoever::Unmounts)
+    take(volume, Deadline::after(deadline), LockPurpose::Unmount)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whoever {
-    NeedsFile,
-    Unmounts,
+enum LockPurpose {
+    Use,
+    Unmount,
 }
 
-fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<Guard> {
+fn take(volume: &VolumeId, mut deadline: Deadline, purpose: LockPurpose) -> Result<Guard> {
     let failed = |error: io::Error| Error::system("open the lock", error);
     let path = Path::new(DIRECTORY).join(volume.to_string());
     loop {
@@ -114,7 +114,7 @@ fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<G
             Ok(file) => file,
             Err(Errno::NOENT) => match make_among_others(&path, &mut deadline)? {
                 Ok(file) => file,
-                Err(error) if whoever == Whoever::Unmounts && has_no_room(&error) => {
+                Err(error) if purpose == LockPurpose::Unmount && has_no_room(&error) => {
                     match without_file(&path, &mut deadline)? {
                         Some(guard) => return Ok(guard),
                         None => continue,
@@ -126,11 +126,11 @@ fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<G
         };
         match wait_or_find_left(&file, Some(&file), &mut deadline, BUSY, File::try_lock)? {
             None => {}
-            Some(process) if whoever == Whoever::Unmounts => {
-                left::set_aside(&path, &file, &process)?;
+            Some(process) if purpose == LockPurpose::Unmount => {
+                leftover::set_aside(&path, &file, &process)?;
                 continue;
             }
-            Some(process) => return Err(left::still_there(Some(&process))),
+            Some(process) => return Err(leftover::still_there(Some(&process))),
         }
         // If the file was unlinked or set aside meanwhile, it locks nothing: the next process creates a new one.
         let same = same_file(&path, &file);
@@ -303,7 +303,7 @@ type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
 fn wait_for(file: &File, deadline: &mut Deadline, busy: &'static str, lock: TryLock) -> Result<()> {
     match wait_or_find_left(file, None, deadline, busy, lock)? {
         None => Ok(()),
-        Some(process) => Err(left::still_there(Some(&process))),
+        Some(process) => Err(leftover::still_there(Some(&process))),
     }
 }
 
@@ -316,7 +316,7 @@ fn wait_or_find_left(
     busy: &'static str,
     lock: TryLock,
 ) -> Result<Option<Process>> {
-    let mut look = left::Look::default();
+    let mut watch = leftover::HolderWatch::default();
     loop {
         match lock(file) {
             Ok(()) => return Ok(None),
@@ -324,7 +324,7 @@ fn wait_or_find_left(
             Err(TryLockError::Error(error)) => return Err(Error::system("take the lock", error)),
         }
         let holders = record.and_then(holders::read).unwrap_or_default();
-        if let Some(left) = look.left(holders) {
+        if let Some(left) = watch.stuck_holder(holders) {
             return Ok(Some(left));
         }
         if !deadline.pause() {

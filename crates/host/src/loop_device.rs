@@ -115,12 +115,12 @@ pub fn attach(
         None => make(image, &label, allocation)?,
     };
     adopt(&device, &label)?;
-    follow(&device, image)?;
+    grow_to_image(&device, image)?;
     Ok(match allocation {
         Allocation::Thin => device,
         Allocation::Full => {
             discards::refuse(device.number());
-            device.keeping_blocks()
+            device.fully_allocated()
         }
     })
 }
@@ -169,7 +169,7 @@ pub fn release(device: Device) -> Result<()> {
 ///
 /// # Errors
 /// The error of the system call.
-pub fn was_left(device: &Device) -> Result<bool> {
+pub fn is_half_attached(device: &Device) -> Result<bool> {
     let info = sys::loops::status(device.as_fd())
         .map_err(|error| Error::system("examine the loop device", error))?;
     Ok(info.as_ref().is_some_and(is_unfinished))
@@ -375,13 +375,13 @@ fn adopt(device: &Device, label: &str) -> Result<()> {
 
 /// Grows the device to the size of its image. The device is never shrunk: a file system may be mounted on the part that
 /// the image has lost.
-fn follow(device: &Device, image: &Image) -> Result<()> {
+fn grow_to_image(device: &Device, image: &Image) -> Result<()> {
     let whole_sectors = |size: Bytes| Bytes(size.0 - size.0 % u64::from(sys::loops::SECTOR));
     let wanted = whole_sectors(image.size()?);
     if device.size()? >= wanted {
         return Ok(());
     }
-    sys::loops::follow_size(device.as_fd())
+    sys::loops::set_capacity(device.as_fd())
         .map_err(|error| Error::system("grow the loop device", error))?;
     let reached = device.size()?;
     if reached < wanted {

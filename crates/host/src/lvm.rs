@@ -34,12 +34,14 @@ mod view;
 
 pub use change::Layout;
 pub use command::changes;
-pub use device::{clear, device, expect_closed, let_go, mapped, open, remove, resume};
+pub use device::{
+    deactivate_checked, device, expect_closed, mapped, open, remove, remove_orphan_device, resume,
+};
 pub use group_or_thin_pool::{GroupOrThinPool, Which};
 pub use key::PoolKey;
 pub use metadata::Metadata;
 pub use names::Names;
-pub use own::{Disks, Whose};
+pub use own::{DeviceOwner, Disks};
 pub use percent::Percent;
 pub use report::parse;
 pub use space::{Rules, expect_metadata_to_grow, expect_metadata_to_make};

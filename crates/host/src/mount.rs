@@ -15,7 +15,7 @@ mod target;
 pub use bind::bind;
 pub use detached::Detached;
 pub use holding::holding;
-pub(crate) use leading::leads_to;
+pub(crate) use leading::resolves_into;
 pub(crate) use target::table_entry as of;
 pub use target::{Mounted, Target};
 

@@ -12,12 +12,12 @@
 mod line;
 mod lines;
 mod namespaces;
-mod served;
+mod remote;
 mod subtree;
 
 pub use line::Line;
 pub use namespaces::find_anywhere;
-pub(crate) use served::is_on_served;
+pub(crate) use remote::is_on_remote;
 pub use subtree::Subtree;
 
 use crate::{VolumeId, block::number::DeviceNumber};

@@ -30,13 +30,13 @@ pub use beside::Place;
 pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
-pub use lacking::Missing;
+pub use lacking::Shortfall;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
-pub use space::{Lack, Reserve, Space};
+pub use space::{MapShortage, Reserve, Space};
 
 use crate::{VolumeId, fs::confine};
-pub use adopt::Stray;
+pub use adopt::AdoptionCandidate;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use id::{name_pool, read_id};
 use rustix::{
@@ -68,7 +68,7 @@ impl Pool {
     /// whose disk may be missing.
     pub fn init(path: &Path) -> Result<(PoolId, bool)> {
         let root = open_root(path)?;
-        remembered::expect_unknown_or(path, read_id(&root)?)?;
+        remembered::expect_not_replacing(path, read_id(&root)?)?;
         Pool::make(path, &root)
     }
 
@@ -182,7 +182,7 @@ impl Pool {
                 FIRST_BLOCKS
             }
         };
-        let others = self.look_around(allocation)?;
+        let others = self.examine_shared_space(allocation)?;
         let lock = others.lock(self)?;
         self.expect_room(wanted, reserve, others.owed(self, None, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;

@@ -6,12 +6,12 @@
 
 use crate::{
     deadline::{Deadline, Pause},
-    silence::left_by,
+    responsive::leftover_note,
     sys::fork::fork,
 };
 use flexvol_sdk::{
     Error, Result,
-    stillness::{Stillness, TICK, Threads, silent, stuck},
+    stuck::{StuckDetector, TICK, Threads, stuck_error, unresponsive_error},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -97,9 +97,9 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
         match process.end()? {
             End::Code(code) => return Ok(code),
             End::Stuck(new) if silent.iter().any(|old| old.pool == new.pool) => {
-                return Err(because(stuck(), new.left));
+                return Err(because(stuck_error(), new.left));
             }
-            End::Stuck(new) if new.pool.is_empty() => return Err(because(stuck(), new.left)),
+            End::Stuck(new) if new.pool.is_empty() => return Err(because(stuck_error(), new.left)),
             End::Stuck(new) => silent.push(new),
         }
     }
@@ -108,7 +108,7 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
 impl Silent {
     fn error(&self) -> Error {
         because(
-            silent("the pool does not answer".to_owned()),
+            unresponsive_error("the pool does not answer".to_owned()),
             self.left.clone(),
         )
     }
@@ -183,7 +183,7 @@ impl Process {
 
     /// Waits until the worker ends or is stuck, and passes on what it prints.
     fn end(mut self) -> Result<End> {
-        let (mut stillness, mut next) = (Stillness::default(), Instant::now() + TICK);
+        let (mut detector, mut next) = (StuckDetector::default(), Instant::now() + TICK);
         let mut pause = Pause::default();
         let mut told = Ok(());
         loop {
@@ -196,7 +196,7 @@ impl Process {
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
-                if stillness.is_stuck(Threads::of(self.pid.as_raw_nonzero().get().unsigned_abs())) {
+                if detector.is_stuck(Threads::of(self.pid.as_raw_nonzero().get().unsigned_abs())) {
                     return self.give_up();
                 }
             }
@@ -245,7 +245,7 @@ impl Process {
         let mut place = place.splitn(2, |byte| *byte == 0);
         let pool = place.next().unwrap_or_default();
         if is_left && let Some(directory) = place.next() {
-            left_by(Path::new(OsStr::from_bytes(directory))).note(pid.get().unsigned_abs());
+            leftover_note(Path::new(OsStr::from_bytes(directory))).record(pid.get().unsigned_abs());
         }
         told.map(|()| {
             End::Stuck(Silent {

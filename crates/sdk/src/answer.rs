@@ -86,7 +86,7 @@ pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Call
         Callout::Capacity { parameters } => {
             let driver = open()?;
             DriverStatus {
-                missing: driver.missing(parameters)?,
+                shortfall: driver.shortfall(parameters)?,
                 ..DriverStatus::capacity(driver.capacity(parameters)?)
             }
         }

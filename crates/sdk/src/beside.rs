@@ -10,7 +10,7 @@ use std::{env, path::PathBuf};
 ///
 /// # Errors
 /// When the kernel does not say where the executable is.
-pub fn beside_executable(name: &str) -> Result<PathBuf> {
+pub fn path_beside_executable(name: &str) -> Result<PathBuf> {
     env::current_exe()
         .map(|executable| executable.with_file_name(name))
         .map_err(|error| Error::system("find the driver's executable", error))

@@ -222,7 +222,7 @@ pub trait Driver {
     ///
     /// # Errors
     /// When the storage does not answer.
-    fn missing(&self, _parameters: &Options) -> Answer<Option<Bytes>> {
+    fn shortfall(&self, _parameters: &Options) -> Answer<Option<Bytes>> {
         Ok(None)
     }
 }

@@ -12,7 +12,7 @@ use std::{fs, io, path::Path};
 ///
 /// The signal is blocked, because ignoring it would need `unsafe`. The kernel sends it and fails the write in
 /// either case (`inode_newsize_ok`). Child processes inherit the blocked signal unless it is unblocked for them.
-pub fn outlive() {
+pub fn survive_file_size_limit() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     if let Err(error) = signals.thread_block() {
@@ -25,7 +25,7 @@ pub fn outlive() {
 /// Kubelet runs with an `oom_score_adj` of -999, which its children inherit (`KubeletOOMScoreAdj` in Kubernetes'
 /// pkg/kubelet/qos/policy.go). The kernel would spare a callout with a memory leak and kill everything else on the
 /// node; a callout can be repeated. Child processes inherit the new score. An unprotected process keeps its score.
-pub(crate) fn lay_down_protection() {
+pub(crate) fn drop_oom_protection() {
     let score = Path::new("/proc/self/oom_score_adj");
     if let Err(error) = raise_to_zero(score) {
         log::warn!("cannot lay down protection from the OOM killer: {error}");

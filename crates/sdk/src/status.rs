@@ -115,8 +115,12 @@ pub struct DriverStatus {
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub capacity: Option<Bytes>,
     /// Of `capacity`: by how much the storage falls short of what it promised its volumes, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
-    pub missing: Option<Bytes>,
+    #[serde(
+        rename = "missing",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "number"
+    )]
+    pub shortfall: Option<Bytes>,
     /// Of `provision`: the labels of the nodes that can reach the volume.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,
@@ -140,7 +144,7 @@ impl DriverStatus {
             volume_new_size: None,
             options: BTreeMap::new(),
             capacity: None,
-            missing: None,
+            shortfall: None,
             topology: BTreeMap::new(),
             fs_type: None,
             error_class: None,

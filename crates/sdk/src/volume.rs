@@ -154,7 +154,7 @@ impl VolumeName {
     /// Whether this cannot be the name of an inline volume. Such names are DNS labels, which have no dot
     /// (Kubernetes `ValidateVolumes`); names of persistent volumes may have one.
     #[must_use]
-    pub fn is_beyond_pods(&self) -> bool {
+    pub fn cannot_be_inline(&self) -> bool {
         self.0.contains('.')
     }
 }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn only_a_dotted_name_is_beyond_pods() {
-        assert!(VolumeName::parse("data.claims").unwrap().is_beyond_pods());
-        assert!(!VolumeName::parse("data").unwrap().is_beyond_pods());
+        assert!(VolumeName::parse("data.claims").unwrap().cannot_be_inline());
+        assert!(!VolumeName::parse("data").unwrap().cannot_be_inline());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) trait Opened {
         lock: &'a Guard,
         context: CallContext,
     ) -> Box<dyn World + 'a>;
-    fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
+    fn complete_report(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
     fn unmounted(&self, volume: &VolumeId, lock: &Guard);
 }
 
@@ -45,8 +45,8 @@ impl<K: Kind> Opened for Of<K> {
         K::world(Some(&self.0), volume, lock, context)
     }
 
-    fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
-        K::look(&self.0, mounts, report)
+    fn complete_report(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        K::complete_report(&self.0, mounts, report)
     }
 
     fn unmounted(&self, volume: &VolumeId, lock: &Guard) {
@@ -70,27 +70,27 @@ pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
 
 /// The properties and functions of a kind of volume that need no pool.
 #[derive(Clone, Copy)]
-pub(crate) struct Traits {
+pub(crate) struct KindVtable {
     pub(crate) has_filesystem: bool,
-    pub(crate) hears_of_unmounts: bool,
+    pub(crate) wants_unmounted: bool,
     pub(crate) owner: fn(&Target) -> Result<Option<VolumeId>>,
     pub(crate) is_in_use: fn(&VolumeId) -> Result<bool>,
     /// Makes the world of a volume whose pool is missing.
     pub(crate) world: for<'a> fn(VolumeId, &'a Guard, CallContext) -> Box<dyn World + 'a>,
-    pub(crate) answers: fn(&Target) -> Result<bool>,
+    pub(crate) is_responsive: fn(&Target) -> Result<bool>,
     pub(crate) shows: fn(&Target, &Mounted, &VolumeReport) -> Result<bool>,
     pub(crate) smallest: fn(Filesystem) -> Bytes,
 }
 
-impl Traits {
-    pub(crate) fn of<K: Kind>() -> Traits {
-        Traits {
+impl KindVtable {
+    pub(crate) fn of<K: Kind>() -> KindVtable {
+        KindVtable {
             has_filesystem: K::HAS_FILESYSTEM,
-            hears_of_unmounts: K::HEARS_OF_UNMOUNTS,
+            wants_unmounted: K::WANTS_UNMOUNTED,
             owner: K::owner,
             is_in_use: K::is_in_use,
             world: |volume, lock, context| K::world(None, volume, lock, context),
-            answers: K::answers,
+            is_responsive: K::is_responsive,
             shows: K::shows,
             smallest: K::smallest,
         }

@@ -142,7 +142,7 @@ pub trait Backend: 'static {
     ///
     /// # Errors
     /// When the pool does not answer.
-    fn missing(&self) -> Result<Option<Bytes>> {
+    fn shortfall(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 }
@@ -179,7 +179,7 @@ pub trait BlockBackend: Backend {
     ///
     /// # Errors
     /// When it is not certain.
-    fn answers(_device: DeviceNumber) -> Result<bool> {
+    fn is_responsive(_device: DeviceNumber) -> Result<bool> {
         Ok(true)
     }
 

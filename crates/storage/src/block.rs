@@ -64,7 +64,7 @@ impl<B: BlockBackend> Kind for Block<B> {
     type Backend = B;
 
     const HAS_FILESYSTEM: bool = true;
-    const HEARS_OF_UNMOUNTS: bool = B::KEEPS_UNUSED;
+    const WANTS_UNMOUNTED: bool = B::KEEPS_UNUSED;
 
     fn owner(target: &Target) -> Result<Option<VolumeId>> {
         for device in target.devices()? {
@@ -92,13 +92,13 @@ impl<B: BlockBackend> Kind for Block<B> {
         Box::new(BlockWorld::new(backend, volume, lock, context))
     }
 
-    fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
-        inventory::block::look(backend, mounts, report)
+    fn complete_report(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        inventory::block::complete_report(backend, mounts, report)
     }
 
-    fn answers(target: &Target) -> Result<bool> {
+    fn is_responsive(target: &Target) -> Result<bool> {
         for device in target.devices()? {
-            if !B::answers(device)? {
+            if !B::is_responsive(device)? {
                 return Ok(false);
             }
         }

@@ -3,7 +3,7 @@
 use crate::{
     any_pool::AnyPool,
     decide::with_least,
-    identify::{Found, Occupant, VolumeOptions, not_here},
+    identify::{Found, MountedThing, VolumeOptions, not_here},
     kind::{CallContext, LOCK_DEADLINE},
     observed::{Goal, Requester},
     provision::{Request, retire_unused},
@@ -69,18 +69,18 @@ impl VolumeDriver {
                 moved,
                 ..CallContext::on(Some(dir))
             };
-            let mut world = (self.traits.world)(id, &lock, context);
+            let mut world = (self.kind.world)(id, &lock, context);
             reconcile(world.as_mut(), &Goal::Unmounted)?;
             self.tell_unmounted(&id, &lock);
             Ok(())
         };
-        match self.occupant(dir)? {
-            Occupant::Volume(id) => unmount(id, None),
-            Occupant::Moved(id, uuid) => unmount(id, Some(uuid)),
-            Occupant::Nothing => Ok(()),
-            Occupant::SomethingElse => {
+        match self.mounted_on(dir)? {
+            MountedThing::Volume(id) => unmount(id, None),
+            MountedThing::Moved(id, uuid) => unmount(id, Some(uuid)),
+            MountedThing::Nothing => Ok(()),
+            MountedThing::SomethingElse => {
                 for other in &self.others {
-                    if let Occupant::Volume(_) = other.occupant(dir)? {
+                    if let MountedThing::Volume(_) = other.mounted_on(dir)? {
                         return other.unmount_from(dir);
                     }
                 }
@@ -93,7 +93,7 @@ impl VolumeDriver {
     }
 
     fn tell_unmounted(&self, volume: &VolumeId, lock: &lock::Guard) {
-        if !self.traits.hears_of_unmounts {
+        if !self.kind.wants_unmounted {
             return;
         }
         for pool in &self.pools {
@@ -327,9 +327,9 @@ impl Driver for VolumeDriver {
             .map_or(free, |largest| free.min(largest)))
     }
 
-    fn missing(&self, parameters: &Options) -> Answer<Option<Bytes>> {
+    fn shortfall(&self, parameters: &Options) -> Answer<Option<Bytes>> {
         let named: Parameters = parameters.parse()?;
         let opened = self.pool_of_class(&named)?.open()?;
-        Ok(opened.backend().missing()?)
+        Ok(opened.backend().shortfall()?)
     }
 }

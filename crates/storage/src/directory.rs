@@ -86,8 +86,8 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
         Box::new(DirectoryWorld::new(backend, volume, context))
     }
 
-    fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
-        inventory::directory::look(backend, mounts, report)
+    fn complete_report(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        inventory::directory::complete_report(backend, mounts, report)
     }
 
     fn shows(target: &Target, _: &Mounted, volume: &VolumeReport) -> Result<bool> {

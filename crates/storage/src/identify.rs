@@ -36,7 +36,7 @@ const IDENTITY_DIR: &str = "/run/flexvol/volumes";
 const LOOKS: usize = 3;
 
 /// What is mounted on a directory.
-pub(crate) enum Occupant {
+pub(crate) enum MountedThing {
     Nothing,
     Volume(VolumeId),
     /// A btrfs of a volume, on other devices than the volume's.
@@ -150,7 +150,7 @@ impl VolumeDriver {
     /// configuration.
     pub(crate) fn expect_no_traces(&self, volume: &VolumeId) -> Result<()> {
         for driver in iter::once(self).chain(&self.others) {
-            if (driver.traits.is_in_use)(volume)? {
+            if (driver.kind.is_in_use)(volume)? {
                 return Err(Error::new(
                     ErrorKind::Busy,
                     "the volume is in no pool of this driver, and is in use on this node; put its pool back into the configuration",
@@ -213,31 +213,31 @@ impl VolumeDriver {
     /// Returns the volume of this driver that is mounted on a directory.
     pub(crate) fn owner(&self, dir: &Path) -> Result<Option<VolumeId>> {
         match Target::open(dir)? {
-            Some(target) => (self.traits.owner)(&target),
+            Some(target) => (self.kind.owner)(&target),
             None => Ok(None),
         }
     }
 
     /// Returns what is mounted on a directory. There is no lock, so another call may mount a volume after the
     /// look for volumes and before the look for mounts; hence several looks.
-    pub(crate) fn occupant(&self, dir: &Path) -> Result<Occupant> {
+    pub(crate) fn mounted_on(&self, dir: &Path) -> Result<MountedThing> {
         for _ in 0..LOOKS {
             let Some(target) = Target::open(dir)? else {
-                return Ok(Occupant::Nothing);
+                return Ok(MountedThing::Nothing);
             };
-            if let Some(volume) = (self.traits.owner)(&target)? {
-                return Ok(Occupant::Volume(volume));
+            if let Some(volume) = (self.kind.owner)(&target)? {
+                return Ok(MountedThing::Volume(volume));
             }
             if target.mounted()?.is_none() {
-                return Ok(Occupant::Nothing);
+                return Ok(MountedThing::Nothing);
             }
             if let Some(uuid) = target.btrfs()?
                 && let Some(volume) = self.formatted(uuid)
             {
-                return Ok(Occupant::Moved(volume, uuid));
+                return Ok(MountedThing::Moved(volume, uuid));
             }
         }
-        Ok(Occupant::SomethingElse)
+        Ok(MountedThing::SomethingElse)
     }
 
     /// Returns the volume that was formatted with a btrfs of this UUID. A user with devices in a pod can move
@@ -259,7 +259,7 @@ impl VolumeDriver {
     }
 
     fn allows(&self, name: &VolumeName) -> bool {
-        self.settings.names == Names::Dotted && name.is_beyond_pods()
+        self.settings.names == Names::Dotted && name.cannot_be_inline()
     }
 
     pub(crate) fn by_name(&self, name: &VolumeName, pool: Option<&str>) -> Result<Option<Found>> {

@@ -7,7 +7,7 @@ pub(crate) mod block;
 pub(crate) mod directory;
 
 use crate::{
-    any_pool::{AnyPool, Opened, Traits},
+    any_pool::{AnyPool, KindVtable, Opened},
     forecast::{Forecast, Prospect, forecast},
     mounts::Mounts,
     observed::{Content, DeviceState, Goal, Observed, Requester, TargetState},
@@ -196,7 +196,7 @@ impl Inventory for VolumeDriver {
             .open()
             .and_then(|opened| opened.backend().capacity(&Default::default()));
         let target = match subject {
-            Subject::Directory(dir) => Some(target(&self.traits, dir, &volume)?),
+            Subject::Directory(dir) => Some(target(&self.kind, dir, &volume)?),
             _ => None,
         };
         let prospect = prospect(&volume, target, available.as_ref().ok().copied());
@@ -254,15 +254,15 @@ fn report(
         mounts: Vec::new(),
         elsewhere: Vec::new(),
     };
-    opened.look(mounts, &mut report)?;
+    opened.complete_report(mounts, &mut report)?;
     Ok(Some(report))
 }
 
-fn target(traits: &Traits, dir: &Path, volume: &VolumeReport) -> Result<TargetState> {
+fn target(kind: &KindVtable, dir: &Path, volume: &VolumeReport) -> Result<TargetState> {
     let Some(target) = Target::open(dir)? else {
         return Ok(TargetState::Absent);
     };
-    let mounted = match (traits.answers)(&target)? {
+    let mounted = match (kind.is_responsive)(&target)? {
         true => target.mounted()?,
         false => target
             .mount()?
@@ -277,7 +277,7 @@ fn target(traits: &Traits, dir: &Path, volume: &VolumeReport) -> Result<TargetSt
     Ok(match mounted {
         None if target.is_empty()? => TargetState::Free,
         None => TargetState::NotEmpty,
-        Some(mounted) if (traits.shows)(&target, &mounted, volume)? => TargetState::Ours {
+        Some(mounted) if (kind.shows)(&target, &mounted, volume)? => TargetState::Ours {
             read_only: mounted.read_only,
         },
         Some(_) => TargetState::Other,

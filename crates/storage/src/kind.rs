@@ -89,7 +89,7 @@ pub trait Kind: 'static {
     const HAS_FILESYSTEM: bool;
 
     /// Whether pools must be told of unmounted volumes ([`Kind::unmounted`]).
-    const HEARS_OF_UNMOUNTS: bool = false;
+    const WANTS_UNMOUNTED: bool = false;
 
     /// Returns the volume that is mounted on a directory, if it is one of this technology.
     ///
@@ -117,13 +117,17 @@ pub trait Kind: 'static {
     ///
     /// # Errors
     /// When something is not certain.
-    fn look(backend: &Self::Backend, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
+    fn complete_report(
+        backend: &Self::Backend,
+        mounts: &Mounts,
+        report: &mut VolumeReport,
+    ) -> Result<()>;
 
     /// Whether the mount on a directory answers now. Code that only inspects must not query a suspended device.
     ///
     /// # Errors
     /// When it is not certain.
-    fn answers(_target: &Target) -> Result<bool> {
+    fn is_responsive(_target: &Target) -> Result<bool> {
         Ok(true)
     }
 

@@ -83,6 +83,7 @@ mod forecast;
 mod identify;
 mod inventory;
 mod kind;
+mod maintenance;
 pub mod mark;
 mod mounts;
 pub mod observed;
@@ -94,7 +95,6 @@ pub mod retention;
 mod run;
 mod settings;
 mod stored;
-mod upkeep;
 mod volume_driver;
 mod volume_report;
 
@@ -105,12 +105,14 @@ pub use flexvol_host::VolumeId;
 pub use forecast::{Ending, Forecast};
 pub use inventory::{Explanation, Inventory, PoolReport, Subject};
 pub use kind::{CallContext, Kind};
+pub use maintenance::{
+    Adopted, Adoption, Leftover, Maintenance, ManagedBackend, ManagedDirectories, PoolAdmin,
+};
 pub use mark::Mark;
 pub use observed::{Asset, Goal, Observed};
 pub use pool::Pool;
 pub use reconcile::{Reached, World, reconcile};
 pub use run::run;
 pub use settings::{Growth, Names, Namespaces, Policy, Role, Settings};
-pub use upkeep::{Adopted, Adoption, Keeper, Leftover, ManagedBackend, ManagedDirectories, Upkeep};
 pub use volume_driver::VolumeDriver;
 pub use volume_report::{DeviceReport, VolumeReport};

@@ -14,7 +14,7 @@ mod origin;
 
 pub use origin::Origin;
 
-use crate::retention::{Deletion, Kept};
+use crate::retention::{CountedTime, Deletion};
 use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use std::{fmt, time::Duration};
@@ -217,7 +217,8 @@ impl Mark {
                 "keep" => keep.replace(Duration::from_secs(number(value)?)).is_some(),
                 "kept" => kept
                     .replace(
-                        Kept::decode(value).ok_or_else(|| unreadable("an odd time of keeping"))?,
+                        CountedTime::decode(value)
+                            .ok_or_else(|| unreadable("an odd time of keeping"))?,
                     )
                     .is_some(),
                 _ => return Err(unreadable("an unknown field")),
@@ -263,7 +264,7 @@ impl Mark {
 /// Parses a namespace as the API server validates it; stricter is safer, since it is shown on terminals.
 fn namespace_of(value: &str) -> Result<String> {
     match VolumeName::parse(value) {
-        Ok(name) if !name.is_beyond_pods() => Ok(value.to_owned()),
+        Ok(name) if !name.cannot_be_inline() => Ok(value.to_owned()),
         _ => Err(unreadable("the namespace is no DNS label")),
     }
 }

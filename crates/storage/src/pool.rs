@@ -1,7 +1,7 @@
 //! Pools: the places in which volumes are stored.
 
 use crate::{backend::Backend, settings::Policy};
-use flexvol_host::{silence, worker};
+use flexvol_host::{responsive, worker};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     cell::OnceCell,
@@ -82,7 +82,8 @@ impl<B: Backend + 'static> Pool<B> {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
             // Without a second process it is unknown whether the pool answers, so try it.
-            let asked = || silence::answers(directory.as_deref(), &look).unwrap_or(true);
+            let asked =
+                || responsive::completes_in_child(directory.as_deref(), &look).unwrap_or(true);
             match answers.get_or_init(asked) {
                 true => open(),
                 false => Err(Error::new(

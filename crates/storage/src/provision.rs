@@ -42,14 +42,14 @@ impl VolumeDriver {
         let filesystem = request.filesystem.unwrap_or(pool.policy().filesystem);
         let size = pool
             .policy()
-            .admit(request.size.max((self.traits.smallest)(filesystem)))?;
+            .admit(request.size.max((self.kind.smallest)(filesystem)))?;
         let (handle, found, lock) = self.bind(pool, &request.name)?;
         let context = CallContext {
             new: Some(NewVolume {
                 handle,
                 name: request.name.clone(),
                 namespace: request.namespace.clone(),
-                filesystem: request.filesystem.filter(|_| self.traits.has_filesystem),
+                filesystem: request.filesystem.filter(|_| self.kind.has_filesystem),
             }),
             ..CallContext::default()
         };
@@ -58,7 +58,7 @@ impl VolumeDriver {
             // A program that is still running may yet make the volume.
             Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
             Err(error) => {
-                give_up(&found, &request.name, lock);
+                free_name_after_failure(&found, &request.name, lock);
                 return Err(error);
             }
         };
@@ -71,10 +71,7 @@ impl VolumeDriver {
             Some(mark) => expect_same(mark, request)?,
             None => None,
         };
-        let filesystem = self
-            .traits
-            .has_filesystem
-            .then(|| made.unwrap_or(filesystem));
+        let filesystem = self.kind.has_filesystem.then(|| made.unwrap_or(filesystem));
         Ok(Provisioned::new(handle, reached.size())
             .with_option("handle", handle.to_string())
             .with_option("pool", found.pool)
@@ -197,7 +194,7 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
 }
 
 /// Frees the name after a failure; without a volume it would stay until `gc` runs.
-fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
+fn free_name_after_failure(found: &Found, name: &VolumeName, lock: Guard) {
     match free_dangling(found.backend(), name, &found.id) {
         Ok(true) => retire(lock),
         Ok(false) => {}

@@ -7,7 +7,7 @@ use crate::{
     mark::{Mark, State},
     observed::Goal,
     provision::remove,
-    retention::{Deletion, Holding, Most, first_to_go},
+    retention::{Deletion, KeptLimits, KeptVolume, next_to_purge},
     stored,
     volume_driver::VolumeDriver,
 };
@@ -24,13 +24,13 @@ use std::{
 
 impl VolumeDriver {
     /// Lists the kept volumes of a pool; unreadable volumes are skipped.
-    pub(crate) fn kept(&self, pool: &AnyPool) -> Result<Vec<Holding>> {
+    pub(crate) fn kept(&self, pool: &AnyPool) -> Result<Vec<KeptVolume>> {
         let opened = pool.open()?;
         let backend = opened.backend();
         let mut kept = Vec::new();
-        for (id, size, mark) in own_volumes(backend)? {
+        for (id, size, mark) in readable_volumes(backend)? {
             if let Some(deletion) = mark.deleted {
-                kept.push(Holding {
+                kept.push(KeptVolume {
                     id,
                     namespace: mark.namespace,
                     size,
@@ -50,7 +50,9 @@ impl VolumeDriver {
         dry_run: bool,
         end: Option<Instant>,
     ) -> Vec<(VolumeId, Result<bool>)> {
-        let volumes = pool.open().and_then(|opened| own_volumes(opened.backend()));
+        let volumes = pool
+            .open()
+            .and_then(|opened| readable_volumes(opened.backend()));
         let mut tried = Vec::new();
         for (volume, _, mark) in volumes.unwrap_or_default() {
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -64,7 +66,7 @@ impl VolumeDriver {
                 continue;
             };
             let removed = self.open(pool, volume).and_then(|found| {
-                let mark = own_mark(&found)?;
+                let mark = fresh_mark(&found)?;
                 if mark.is_none_or(|mark| mark.state != State::Deleting) {
                     return Ok(None);
                 }
@@ -94,7 +96,7 @@ impl VolumeDriver {
             return Ok(false);
         };
         let counted = deletion.counted(&Moment::now()?);
-        let over = counted.is_over(found.policy.keep_deleted).ok_or_else(|| {
+        let over = counted.has_expired(found.policy.keep_deleted).ok_or_else(|| {
             Error::new(
                 ErrorKind::Configuration,
                 "the driver's configuration is missing or empty, so it is not known how long the volume is kept",
@@ -169,18 +171,18 @@ impl VolumeDriver {
         let Some(size) = opened.backend().size()? else {
             return Ok(None);
         };
-        let most = Most {
+        let limits = KeptLimits {
             size: most.of(size),
             metadata: opened.backend().max_kept_metadata()?,
         };
         let mut kept = self.kept(pool)?;
-        kept.retain(|holding| !tried.contains(&holding.id));
-        Ok(first_to_go(&kept, most, &Moment::now()?))
+        kept.retain(|volume| !tried.contains(&volume.id));
+        Ok(next_to_purge(&kept, limits, &Moment::now()?))
     }
 }
 
 /// Lists the readable volumes of a pool. A copy from another pool is skipped, and so never removed here.
-fn own_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
+fn readable_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
     let own = |id| {
         let asset = backend.find(&id).ok()??;
         let mark = asset.mark?;
@@ -197,11 +199,11 @@ fn own_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
 
 /// Reads the mark of a locked volume, if it was deleted and is kept.
 fn deleted(found: &Found) -> Result<Option<(Mark, Deletion)>> {
-    Ok(own_mark(found)?.and_then(|mark| Some((mark.clone(), mark.deleted?))))
+    Ok(fresh_mark(found)?.and_then(|mark| Some((mark.clone(), mark.deleted?))))
 }
 
 /// Reads the mark of a locked volume.
-fn own_mark(found: &Found) -> Result<Option<Mark>> {
+fn fresh_mark(found: &Found) -> Result<Option<Mark>> {
     let backend = found.backend();
     backend.invalidate_cache();
     backend.make_durable(&found.id)?;

@@ -23,12 +23,12 @@ pub struct Deletion {
     /// How long the volume is kept, in whole seconds; `None` if the deleting driver recorded nothing.
     pub keep: Option<Duration>,
     /// How long it has been kept; `None` if counting has not begun.
-    pub kept: Option<Kept>,
+    pub kept: Option<CountedTime>,
 }
 
 /// The time for which a volume has certainly been kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kept {
+pub struct CountedTime {
     /// The counted time, in whole seconds.
     pub time: Duration,
     /// The moment up to which it was counted.
@@ -42,16 +42,16 @@ impl Deletion {
         Deletion {
             at: now.unix,
             keep: Some(keep),
-            kept: Some(Kept::nothing_until(now)),
+            kept: Some(CountedTime::nothing_until(now)),
         }
     }
 
     /// Returns the deletion with the time counted up to `now`.
     #[must_use]
     pub fn counted(&self, now: &Moment) -> Deletion {
-        let kept = self.kept.unwrap_or_else(|| Kept::nothing_until(now));
+        let kept = self.kept.unwrap_or_else(|| CountedTime::nothing_until(now));
         Deletion {
-            kept: Some(Kept {
+            kept: Some(CountedTime {
                 time: kept.time.saturating_add(kept.until.passed_until(now)),
                 until: *now,
             }),
@@ -74,20 +74,20 @@ impl Deletion {
     /// Returns the retention time if the pool's present setting is `now`: the longer of both; `None` if both
     /// are unknown.
     #[must_use]
-    pub fn keeps(&self, now: Option<Duration>) -> Option<Duration> {
+    pub fn retention(&self, now: Option<Duration>) -> Option<Duration> {
         self.keep.max(now)
     }
 
     /// Whether the retention time is over; `None` if it is unknown.
-    pub(crate) fn is_over(&self, now: Option<Duration>) -> Option<bool> {
+    pub(crate) fn has_expired(&self, now: Option<Duration>) -> Option<bool> {
         let time = self.kept.map_or(Duration::ZERO, |kept| kept.time);
-        Some(time >= self.keeps(now)?)
+        Some(time >= self.retention(now)?)
     }
 }
 
 /// A deleted and kept volume, with the space that it takes.
 #[derive(Clone, Debug)]
-pub(crate) struct Holding {
+pub(crate) struct KeptVolume {
     pub(crate) id: VolumeId,
     /// The namespace of its claim.
     pub(crate) namespace: Option<String>,
@@ -99,20 +99,24 @@ pub(crate) struct Holding {
 
 /// Limits on the space that all kept volumes of a pool take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct KeptLimits {
     pub(crate) size: Bytes,
     /// The limit on what the pool stores in addition to their data; `None` if the pool has enough space.
     pub(crate) metadata: Option<Bytes>,
 }
 
-/// Returns the volume to remove first so that the kept volumes fit `most`; `None` if they do. A volume that
+/// Returns the volume to remove first so that the kept volumes fit `limits`; `None` if they do. A volume that
 /// exceeds it alone goes first, before it costs others anything. Next comes the one kept longest in the
 /// namespace that takes most, so that a tenant who deletes much cannot end the retention of others.
-pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<VolumeId> {
-    let sum = |of: fn(&Holding) -> Bytes| kept.iter().map(of).fold(Bytes(0), add);
-    let is_too_large = sum(|it| it.size) > most.size;
+pub(crate) fn next_to_purge(
+    kept: &[KeptVolume],
+    limits: KeptLimits,
+    now: &Moment,
+) -> Option<VolumeId> {
+    let sum = |of: fn(&KeptVolume) -> Bytes| kept.iter().map(of).fold(Bytes(0), add);
+    let is_too_large = sum(|it| it.size) > limits.size;
     if !is_too_large
-        && most
+        && limits
             .metadata
             .is_none_or(|most| sum(|it| it.metadata) <= most)
     {
@@ -127,7 +131,7 @@ pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<
         let counted = it.deletion.counted(now).kept;
         let time = counted.map_or(Duration::ZERO, |kept| kept.time);
         (
-            is_too_large && it.size > most.size,
+            is_too_large && it.size > limits.size,
             taken_by[&it.namespace],
             time,
             Reverse(it.deletion.at),
@@ -141,18 +145,18 @@ fn add(sum: Bytes, more: Bytes) -> Bytes {
     Bytes(sum.0.saturating_add(more.0))
 }
 
-impl Kept {
-    fn nothing_until(now: &Moment) -> Kept {
-        Kept {
+impl CountedTime {
+    fn nothing_until(now: &Moment) -> CountedTime {
+        CountedTime {
             time: Duration::ZERO,
             until: *now,
         }
     }
 
     /// Parses `SECONDS/UNIX/BOOT/UPTIME`.
-    pub(crate) fn decode(text: &str) -> Option<Kept> {
+    pub(crate) fn decode(text: &str) -> Option<CountedTime> {
         let mut parts = text.split('/');
-        let kept = Kept {
+        let kept = CountedTime {
             time: Duration::from_secs(parts.next()?.parse().ok()?),
             until: Moment {
                 unix: UnixTime(parts.next()?.parse().ok()?),
@@ -164,7 +168,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for CountedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Moment { unix, boot, uptime } = self.until;
         write!(f, "{}/{}/{boot}/{uptime}", self.time.as_secs(), unix.0)
@@ -191,9 +195,9 @@ mod tests {
         for (deleted, jumped) in [(0, 1_700_000_000), (1_700_000_000, u64::MAX)] {
             let deletion = Deletion::new(&moment(deleted, 1, 100), DAY);
             let counted = deletion.counted(&moment(jumped, 1, 200));
-            assert_eq!(counted.is_over(day), Some(false));
+            assert_eq!(counted.has_expired(day), Some(false));
             let counted = counted.counted(&moment(jumped, 2, 300));
-            assert_eq!(counted.is_over(day), Some(false));
+            assert_eq!(counted.has_expired(day), Some(false));
         }
     }
 
@@ -201,11 +205,11 @@ mod tests {
     fn time_is_counted_from_start_to_start() {
         let mut deletion = Deletion::new(&moment(0, 0, 0), DAY);
         for start in 1..=24 {
-            assert_eq!(deletion.is_over(None), Some(false));
+            assert_eq!(deletion.has_expired(None), Some(false));
             let unix = u64::from(start) * 7_200;
             deletion = deletion.counted(&moment(unix, start, 3_600));
         }
-        assert_eq!(deletion.is_over(None), Some(true));
+        assert_eq!(deletion.has_expired(None), Some(true));
     }
 
     #[test]
@@ -224,18 +228,18 @@ mod tests {
         assert!(uncounted.counted(&moment(0, 1, 100)).is_due(&uncounted));
     }
 
-    fn size(most: u64) -> Most {
-        Most {
+    fn size(most: u64) -> KeptLimits {
+        KeptLimits {
             size: Bytes(most),
             metadata: None,
         }
     }
 
     /// Returns the order of removal of volumes, each given as namespace, size and how long it has been kept.
-    fn order(kept: &[(&str, u64, u64)], most: Most) -> Vec<usize> {
+    fn order(kept: &[(&str, u64, u64)], limits: KeptLimits) -> Vec<usize> {
         let now = moment(0, 1, 1_000);
         let id = |at: usize| VolumeId::parse(&format!("{at:032x}")).unwrap();
-        let holding = |(at, (namespace, size, time)): (usize, &(&str, u64, u64))| Holding {
+        let volume = |(at, (namespace, size, time)): (usize, &(&str, u64, u64))| KeptVolume {
             id: id(at),
             namespace: Some((*namespace).to_owned()),
             size: Bytes(*size),
@@ -243,9 +247,9 @@ mod tests {
             metadata: Bytes(if *size == 2 { 9 } else { 1 }),
             deletion: Deletion::new(&moment(0, 1, 1_000 - time), DAY),
         };
-        let mut left: Vec<Holding> = kept.iter().enumerate().map(holding).collect();
+        let mut left: Vec<KeptVolume> = kept.iter().enumerate().map(volume).collect();
         let mut gone = Vec::new();
-        while let Some(first) = first_to_go(&left, most, &now) {
+        while let Some(first) = next_to_purge(&left, limits, &now) {
             left.retain(|it| it.id != first);
             gone.push((0..kept.len()).find(|at| id(*at) == first).unwrap());
         }
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn small_volumes_that_are_too_many_go_where_they_take_most() {
         let kept = [("b", 400, 90), ("a", 1, 10), ("a", 1, 30), ("a", 1, 20)];
-        let at_most = |metadata| Most {
+        let at_most = |metadata| KeptLimits {
             metadata: Some(Bytes(metadata)),
             ..size(1_000)
         };
@@ -294,17 +298,17 @@ mod tests {
     #[test]
     fn the_longer_of_what_was_wanted_then_and_is_wanted_now_counts() {
         let kept = Deletion::new(&moment(0, 1, 0), DAY).counted(&moment(0, 1, 86_400));
-        assert_eq!(kept.is_over(Some(Duration::ZERO)), Some(true));
-        assert_eq!(kept.is_over(Some(DAY * 2)), Some(false));
+        assert_eq!(kept.has_expired(Some(Duration::ZERO)), Some(true));
+        assert_eq!(kept.has_expired(Some(DAY * 2)), Some(false));
         let young = Deletion::new(&moment(0, 1, 0), DAY);
-        assert_eq!(young.is_over(Some(Duration::ZERO)), Some(false));
+        assert_eq!(young.has_expired(Some(Duration::ZERO)), Some(false));
         let silent = Deletion {
             keep: None,
             kept: None,
             ..young
         };
-        assert_eq!(silent.is_over(None), None);
-        assert_eq!(silent.is_over(Some(Duration::ZERO)), Some(true));
-        assert_eq!(silent.is_over(Some(DAY)), Some(false));
+        assert_eq!(silent.has_expired(None), None);
+        assert_eq!(silent.has_expired(Some(Duration::ZERO)), Some(true));
+        assert_eq!(silent.has_expired(Some(DAY)), Some(false));
     }
 }

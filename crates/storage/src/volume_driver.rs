@@ -1,7 +1,7 @@
 //! The pools of one driver, and what its volumes share.
 
 use crate::{
-    any_pool::{AnyPool, Traits, any},
+    any_pool::{AnyPool, KindVtable, any},
     kind::Kind,
     pool::Pool,
     settings::Settings,
@@ -11,7 +11,7 @@ use std::{fmt, rc::Rc};
 /// A driver for volumes of this node: implements every callout crash-safely on top of a backend.
 pub struct VolumeDriver {
     pub(crate) pools: Vec<AnyPool>,
-    pub(crate) traits: Traits,
+    pub(crate) kind: KindVtable,
     pub(crate) settings: Settings,
     /// Drivers of other configurations, whose volumes this executable may also have mounted.
     pub(crate) others: Vec<VolumeDriver>,
@@ -30,7 +30,7 @@ impl VolumeDriver {
     pub(crate) fn over<K: Kind>(pools: &Rc<[Pool<K::Backend>]>, settings: Settings) -> Self {
         VolumeDriver {
             pools: any::<K>(pools),
-            traits: Traits::of::<K>(),
+            kind: KindVtable::of::<K>(),
             settings,
             others: Vec::new(),
         }

@@ -9,7 +9,7 @@ use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_storage::{
     Mark,
     mark::{Format, Origin, State},
-    retention::{Deletion, Kept},
+    retention::{CountedTime, Deletion},
 };
 use proptest::prelude::*;
 use std::{path::Path, time::Duration};
@@ -115,14 +115,15 @@ fn a_mark_fits_where_lvm_keeps_tags() {
 }
 
 fn deletion() -> impl Strategy<Value = Deletion> {
-    let kept = any::<(u64, u64, [u8; 16], u64)>().prop_map(|(time, unix, boot, uptime)| Kept {
-        time: Duration::from_secs(time),
-        until: Moment {
-            unix: UnixTime(unix),
-            boot: Uuid::from_bytes(boot),
-            uptime,
-        },
-    });
+    let kept =
+        any::<(u64, u64, [u8; 16], u64)>().prop_map(|(time, unix, boot, uptime)| CountedTime {
+            time: Duration::from_secs(time),
+            until: Moment {
+                unix: UnixTime(unix),
+                boot: Uuid::from_bytes(boot),
+                uptime,
+            },
+        });
     let keep = any::<u64>().prop_map(Duration::from_secs);
     (any::<u64>(), prop::option::of(keep), prop::option::of(kept)).prop_map(|(at, keep, kept)| {
         Deletion {

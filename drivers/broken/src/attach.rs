@@ -4,8 +4,8 @@
 use crate::{
     Answer, Driver, Stop,
     faults::Fault,
-    shapes::Shape,
     stop,
+    variants::Variant,
     volume::{Volume, blank},
 };
 use nix::sys::signal::{SigSet, Signal};
@@ -110,7 +110,7 @@ impl Driver {
             fs::write(&begun, node).map_err(|e| stop("record the attachment", &e))?;
             thread::sleep(Duration::from_millis(100));
         }
-        if self.is(Shape::RefusesAtAttach) && !blank(&volume.image)? {
+        if self.is(Variant::RefusesAtAttach) && !blank(&volume.image)? {
             self.format(&volume)?;
         }
         let mut found = self.devices(&volume.image)?;

@@ -5,8 +5,8 @@ use crate::{
     faults::Fault,
     mount::{dawdle, directory, failure},
     node::Mount,
-    shapes::{Shape, UNIT},
     stop,
+    variants::{UNIT, Variant},
     volume::Volume,
 };
 use nix::sys::statvfs::statvfs;
@@ -83,7 +83,7 @@ impl Driver {
         }
         let unit = if self.has(Fault::CutsSizesDown) {
             new - new % (1 << 20)
-        } else if self.is(Shape::RoundsUp) {
+        } else if self.is(Variant::RoundsUp) {
             new.next_multiple_of(UNIT).max(now)
         } else {
             new.next_multiple_of(4096)

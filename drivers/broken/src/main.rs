@@ -1,6 +1,6 @@
 //! A complete FlexVolume driver whose volumes are images (option `image`) with xfs, for tests of `flexvol-sanity`.
 //!
-//! `.broken` beside the executable lists faults of real drivers, and words of `shapes.rs`, which are no faults;
+//! `.broken` beside the executable lists faults of real drivers, and words of `variants.rs`, which are no faults;
 //! without a fault the driver is correct. `.state` beside the executable leads to the directory of its records.
 //! `broken faults` prints all faults.
 #![forbid(unsafe_code)]
@@ -10,13 +10,12 @@ mod faults;
 mod grow;
 mod mount;
 mod node;
-mod shapes;
+mod variants;
 mod volume;
 
 use faults::{FAULTS, Fault, Mode};
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, OFlag, fcntl};
 use serde_json::{Value, json};
-use shapes::Shape;
 use std::{
     env,
     fs::{self, File},
@@ -25,11 +24,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
+use variants::Variant;
 
 /// The driver, as it was called.
 struct Driver {
     faults: Vec<Fault>,
-    shapes: Vec<Shape>,
+    variants: Vec<Variant>,
     attached: bool,
     /// The directory of the executable, with links unresolved.
     beside: PathBuf,
@@ -103,15 +103,15 @@ impl Driver {
         };
         let mut driver = Driver {
             faults: Vec::new(),
-            shapes: Vec::new(),
+            variants: Vec::new(),
             attached: false,
             state: beside.join(".state"),
             beside,
         };
         for word in text.split_whitespace() {
-            if let Some(shape) = Shape::of(word) {
-                driver.attached |= shape.attaches();
-                driver.shapes.push(shape);
+            if let Some(variant) = Variant::of(word) {
+                driver.attached |= variant.attaches();
+                driver.variants.push(variant);
                 continue;
             }
             let known = FAULTS.iter().find(|(_, name, ..)| *name == word);
@@ -231,11 +231,11 @@ impl Driver {
         if self.has(Fault::IndexesArguments) && *callout == "expandfs" && arguments.len() < 5 {
             return Err(Stop::Panic("index out of range".to_owned()));
         }
-        let plain = !self.attached || self.is(Shape::ThreeStages);
-        let staged = self.attached && !self.is(Shape::LeavesMounting);
+        let plain = !self.attached || self.is(Variant::ThreeStages);
+        let staged = self.attached && !self.is(Variant::LeavesMounting);
         let attached = self.attached;
         match (*callout, arguments) {
-            ("expandfs", _) if self.is(Shape::FixedSize) => Err(Stop::NotSupported),
+            ("expandfs", _) if self.is(Variant::FixedSize) => Err(Stop::NotSupported),
             ("init", []) => self.init(),
             ("getvolumename", [options]) => self.name(options),
             ("mount", [target, options]) if plain => self.mount(target, options, ""),
@@ -300,8 +300,8 @@ impl Driver {
         }
         let mut reply = json!({ "capabilities": {
             "attach": self.attached, "selinuxRelabel": false, "supportsMetrics": true,
-            "fsGroup": self.attached, "requiresFSResize": !self.is(Shape::FixedSize),
-            "concurrentFSResize": !self.is(Shape::FixedSize),
+            "fsGroup": self.attached, "requiresFSResize": !self.is(Variant::FixedSize),
+            "concurrentFSResize": !self.is(Variant::FixedSize),
         } });
         if self.has(Fault::InitTellsItsProcess) {
             reply["message"] = format!("ready, process {}", std::process::id()).into();

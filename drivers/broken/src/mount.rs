@@ -1,6 +1,6 @@
 //! `mount`, `mountdevice`, `unmount` and `unmountdevice`.
 
-use crate::{Answer, Driver, Stop, faults::Fault, shapes::Shape, stop, volume::Volume};
+use crate::{Answer, Driver, Stop, faults::Fault, stop, variants::Variant, volume::Volume};
 use nix::fcntl::Flock;
 use serde_json::{Map, Value, json};
 use std::{
@@ -38,7 +38,7 @@ impl Driver {
             return Ok(json!({}));
         }
         let volume = self.volume(&options)?;
-        let staged = match self.is(Shape::ThreeStages) && device.is_empty() {
+        let staged = match self.is(Variant::ThreeStages) && device.is_empty() {
             true => self.devices(&volume.image)?.pop(),
             false => None,
         };

@@ -1,6 +1,6 @@
 //! The kernel's state, and the programs that change it.
 
-use crate::{Driver, Stop, faults::Fault, shapes::Shape, stop};
+use crate::{Driver, Stop, faults::Fault, stop, variants::Variant};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl},
@@ -160,8 +160,8 @@ impl Driver {
         Ok(directory.join(format!("{:016x}", hasher.finish())))
     }
 
-    pub fn is(&self, shape: Shape) -> bool {
-        self.shapes.contains(&shape)
+    pub fn is(&self, variant: Variant) -> bool {
+        self.variants.contains(&variant)
     }
 
     pub fn has(&self, fault: Fault) -> bool {

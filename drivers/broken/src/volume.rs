@@ -3,8 +3,8 @@
 use crate::{
     Driver, Stop,
     faults::Fault,
-    shapes::{Shape, UNIT},
     stop,
+    variants::{UNIT, Variant},
 };
 use nix::unistd::{Whence, lseek};
 use serde_json::{Map, Value};
@@ -93,7 +93,7 @@ impl Driver {
             let renamed = self.has(Fault::OnlyNewKeys) && key == OLD_GROUP
                 || self.has(Fault::OnlyOldKeys) && key == NEW_GROUP;
             let unknown = !reserved && !self.has(Fault::IgnoresUnknown);
-            let own = key == "image" || key == "pool" && self.is(Shape::Pooled);
+            let own = key == "image" || key == "pool" && self.is(Variant::Pooled);
             if !own && (unknown || closed || renamed) {
                 let key: String = key.chars().filter(|c| !c.is_control()).take(80).collect();
                 return Err(refused(format!("option {key} is unknown: there is image")));
@@ -152,7 +152,7 @@ impl Driver {
         if !plain || !fs::symlink_metadata(&image).is_ok_and(|about| about.is_file()) {
             return Err(refused("find the volume: option image names no image"));
         }
-        if self.is(Shape::RoundsUp) {
+        if self.is(Variant::RoundsUp) {
             let file = File::options().read(true).write(true).open(&image);
             let file = file.map_err(|e| stop("open the volume", &e))?;
             let size = file

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
-use flexvol_storage::sdk::{Bytes, Options, Result, beside_executable};
+use flexvol_storage::sdk::{Bytes, Options, Result, path_beside_executable};
 use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, VolumeId, run};
 use std::process::ExitCode;
 
@@ -54,7 +54,7 @@ impl BlockBackend for Files {
 
 fn main() -> ExitCode {
     run(BlockDriver::<Files>::capabilities(false), &|| {
-        let open = || Ok(Files(Pool::open(&beside_executable(".pool")?)?));
+        let open = || Ok(Files(Pool::open(&path_beside_executable(".pool")?)?));
         Ok(Box::new(BlockDriver::with_pool(open)))
     })
 }

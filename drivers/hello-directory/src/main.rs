@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Reserve, pool::Pool};
-use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Options, Result, beside_executable};
+use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Options, Result, path_beside_executable};
 use flexvol_storage::{Asset, Backend, Catalog, Mark, VolumeId, run};
 use flexvol_storage::{DirectoryBackend, DirectoryDriver};
 use std::{os::fd::OwnedFd, process::ExitCode};
@@ -52,7 +52,7 @@ impl DirectoryBackend for Directories {
 
 fn main() -> ExitCode {
     run(DirectoryDriver::<Directories>::capabilities(), &|| {
-        let open = || Ok(Directories(Pool::open(&beside_executable(".pool")?)?));
+        let open = || Ok(Directories(Pool::open(&path_beside_executable(".pool")?)?));
         Ok(Box::new(DirectoryDriver::with_pool(open)))
     })
 }

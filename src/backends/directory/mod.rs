@@ -8,8 +8,8 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
-    ManagedDirectories, Mark, Pool, VolumeId,
+    Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, ManagedDirectories,
+    Mark, Pool, PoolAdmin, VolumeId,
     host::pool::{self, Limited, Remains, Rules},
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
@@ -32,8 +32,8 @@ pub const BACKEND: super::Backend = super::Backend {
     default_pools: Some(DEFAULT_DIRECTORY),
     capabilities,
     open: |pools, settings| DirectoryDriver::over(pools_of(pools), settings),
-    upkeep: |pools, settings| {
-        Box::new(Keeper::<Directory<Directories>>::new(
+    maintenance: |pools, settings| {
+        Box::new(PoolAdmin::<Directory<Directories>>::new(
             pools_of(pools),
             settings,
         ))

@@ -39,10 +39,10 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
         return check;
     }
     // An unreadable pool is reported above.
-    let Ok(Some(lack)) = pool.lacks_for_maps() else {
+    let Ok(Some(shortage)) = pool.map_shortage() else {
         return room_by_balance(check, pool, images);
     };
-    let how = match lack.of_metadata {
+    let how = match shortage.of_metadata {
         true => format!(
             "for its metadata, or give them what data do not use: btrfs balance start -dusage=50 {}",
             images.path.display()
@@ -54,7 +54,7 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
         check.found,
         format!(
             "writing to volumes may fail, because the file system needs room to note where they were written: free {} {how}",
-            size(lack.room)
+            size(shortage.room)
         ),
     )
 }
@@ -92,19 +92,19 @@ fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
         return check;
     }
     // An unreadable pool is reported above.
-    let missing = pool.missing().unwrap_or_default();
-    let found = match missing.unknown_volumes {
+    let shortfall = pool.shortfall().unwrap_or_default();
+    let found = match shortfall.unknown_volumes {
         0 => check.found.clone(),
         volumes => format!(
             "{}; volumes in so many pieces that it is not known whether they have all of their storage: {volumes}, up to {} in all",
             check.found,
-            size(missing.unknown)
+            size(shortfall.unknown)
         ),
     };
-    if missing.volumes == 0 && missing.unknown_volumes == 0 {
+    if shortfall.volumes == 0 && shortfall.unknown_volumes == 0 {
         return check;
     }
-    if missing.volumes == 0 {
+    if shortfall.volumes == 0 {
         return Check::warn(
             check.about,
             found,
@@ -116,13 +116,13 @@ fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     }
     let found = format!(
         "{found}; volumes that lack some of their storage: {}, {} in all",
-        missing.volumes,
-        size(missing.bytes)
+        shortfall.volumes,
+        size(shortfall.bytes)
     );
-    if missing.copy_on_write > 0 {
+    if shortfall.copy_on_write > 0 {
         return Check::fail(
             check.about,
-            format!("{found}; copy-on-write: {}", missing.copy_on_write),
+            format!("{found}; copy-on-write: {}", shortfall.copy_on_write),
             format!(
                 "btrfs keeps no room to overwrite an image that lsattr shows without C. Copy it while no pod has it: cd {}/volumes && touch new && chattr +C new && cp --reflink=never --preserve=all IMAGE new && sync new && mv new IMAGE",
                 images.path.display()

@@ -8,8 +8,8 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    VolumeId,
+    Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool,
+    PoolAdmin, VolumeId,
     host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
     mark::State,
     sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
@@ -32,7 +32,9 @@ pub const BACKEND: super::Backend = super::Backend {
     default_pools: Some(DEFAULT_DIRECTORY),
     capabilities: BlockDriver::<Images>::capabilities,
     open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
-    upkeep: |pools, settings| Box::new(Keeper::<Block<Images>>::new(pools_of(pools), settings)),
+    maintenance: |pools, settings| {
+        Box::new(PoolAdmin::<Block<Images>>::new(pools_of(pools), settings))
+    },
     node_checks: |_| Vec::new(),
     pool_checks: doctor::of_pools,
 };
@@ -143,20 +145,20 @@ impl Backend for Images {
         self.pool.available(self.reserve, self.allocation)
     }
 
-    fn missing(&self) -> Result<Option<Bytes>> {
+    fn shortfall(&self) -> Result<Option<Bytes>> {
         match self.allocation {
             Allocation::Full => {
-                let missing = self.pool.missing()?;
-                if missing.unknown > Bytes(0) {
+                let shortfall = self.pool.shortfall()?;
+                if shortfall.unknown > Bytes(0) {
                     log::warn!(
                         "volumes in very many pieces: {}; it is not known whether they lack up to {} of their storage",
-                        missing.unknown_volumes,
-                        missing.unknown
+                        shortfall.unknown_volumes,
+                        shortfall.unknown
                     );
                 }
                 // Report zero only if every volume was measured.
-                let known = missing.bytes > Bytes(0) || missing.unknown == Bytes(0);
-                Ok(known.then_some(missing.bytes))
+                let known = shortfall.bytes > Bytes(0) || shortfall.unknown == Bytes(0);
+                Ok(known.then_some(shortfall.bytes))
             }
             Allocation::Thin => Ok(None),
         }
@@ -195,19 +197,19 @@ impl BlockBackend for Images {
 }
 
 impl ManagedBackend for Images {
-    type Stray = pool::Stray;
+    type Unmanaged = pool::AdoptionCandidate;
 
-    fn stray(&self, path: &Path) -> Result<Option<pool::Stray>> {
-        self.pool.stray(path)
+    fn open_unmanaged(&self, path: &Path) -> Result<Option<pool::AdoptionCandidate>> {
+        self.pool.adoption_candidate(path)
     }
 
-    fn look(&self, stray: &pool::Stray, volume: &VolumeId) -> Result<Device> {
-        loop_device::attach(stray.image(), volume, None, self.allocation)
+    fn device_of(&self, image: &pool::AdoptionCandidate, volume: &VolumeId) -> Result<Device> {
+        loop_device::attach(image.image(), volume, None, self.allocation)
     }
 
-    fn take(&self, stray: pool::Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.pool.take(
-            stray,
+    fn adopt(&self, image: pool::AdoptionCandidate, volume: &VolumeId, mark: &Mark) -> Result<()> {
+        self.pool.adopt(
+            image,
             volume,
             &mark.to_string(),
             self.allocation,
@@ -231,7 +233,7 @@ impl ManagedBackend for Images {
         self.pool.dangling_names(age)
     }
 
-    fn was_left(&self, device: &Device) -> Result<bool> {
-        loop_device::was_left(device)
+    fn is_leftover(&self, device: &Device) -> Result<bool> {
+        loop_device::is_half_attached(device)
     }
 }

@@ -18,7 +18,7 @@ impl Group {
     fn clear(&self, name: &str) -> Result<()> {
         match self.view(Some(name))?.volume(name) {
             Some(_) => Ok(()),
-            None => lvm::clear(&self.place, name),
+            None => lvm::remove_orphan_device(&self.place, name),
         }
     }
 

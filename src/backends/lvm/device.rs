@@ -27,7 +27,7 @@ impl BlockBackend for Group {
         lvm::resume(device)
     }
 
-    fn answers(device: DeviceNumber) -> Result<bool> {
+    fn is_responsive(device: DeviceNumber) -> Result<bool> {
         Ok(mapping::of(device)?.is_none_or(|found| !found.suspended))
     }
 
@@ -59,7 +59,7 @@ impl BlockBackend for Group {
         if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
             expect_plain(known)?;
         }
-        lvm::let_go(&self.place, &found.volume, &found.uuid)
+        lvm::deactivate_checked(&self.place, &found.volume, &found.uuid)
     }
 
     fn unused(&self, volume: &VolumeId, hint: Option<u32>) {
@@ -82,7 +82,7 @@ impl BlockBackend for Group {
                 return Ok(());
             };
             expect_plain(&known)?;
-            lvm::let_go(&self.place, &name, &known.uuid)
+            lvm::deactivate_checked(&self.place, &name, &known.uuid)
         });
         if let Err(error) = deactivated {
             log::warn!("the volume stays active: {}", error.report());

@@ -15,12 +15,12 @@ use flexvol_storage::{
 use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 /// A logical volume that may be adopted.
-pub(super) struct Stray(LogicalVolume);
+pub(super) struct Unmanaged(LogicalVolume);
 
 impl ManagedBackend for Group {
-    type Stray = Stray;
+    type Unmanaged = Unmanaged;
 
-    fn stray(&self, path: &Path) -> Result<Option<Stray>> {
+    fn open_unmanaged(&self, path: &Path) -> Result<Option<Unmanaged>> {
         let unfit = |what: &str| Err(Error::new(ErrorKind::Conflict, what.to_owned()));
         let (group, name) = match fs::metadata(path) {
             Ok(metadata) => match mapping::of(DeviceNumber::from_raw(metadata.rdev()))? {
@@ -46,22 +46,22 @@ impl ManagedBackend for Group {
         if lvm::volume_in(&name).is_some() && mark_of(&found)?.is_some() {
             return unfit("the logical volume is a volume of the pool already");
         }
-        if !found.is_plain {
+        if !found.is_removed_alone {
             return unfit("the logical volume is part of something else, or has snapshots");
         }
         lvm::expect_closed(&self.place, &found)?;
-        Ok(Some(Stray(found)))
+        Ok(Some(Unmanaged(found)))
     }
 
-    fn look(&self, stray: &Stray, _: &VolumeId) -> Result<Device> {
-        let found = &stray.0;
+    fn device_of(&self, unmanaged: &Unmanaged, _: &VolumeId) -> Result<Device> {
+        let found = &unmanaged.0;
         lvm::device(&self.place, &self.facts()?.disks, found, false, None)
     }
 
     /// Writes the mark before renaming. If interrupted in between, it is still a logical volume that the next call
     /// adopts.
-    fn take(&self, stray: Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        let found = stray.0;
+    fn adopt(&self, unmanaged: Unmanaged, volume: &VolumeId, mark: &Mark) -> Result<()> {
+        let found = unmanaged.0;
         let _lock = self.lock_space()?;
         self.forget();
         // Another call may have adopted it meanwhile, under another name.
@@ -88,7 +88,7 @@ impl ManagedBackend for Group {
         Ok(dangling.collect())
     }
 
-    fn was_left(&self, _: &Device) -> Result<bool> {
+    fn is_leftover(&self, _: &Device) -> Result<bool> {
         Ok(self.keys.deactivate)
     }
 

@@ -15,7 +15,7 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, VolumeId,
+    Asset, Backend, Block, BlockDriver, Catalog, Mark, Pool, PoolAdmin, VolumeId,
     host::{
         block::probe,
         lock::PoolGuard,
@@ -56,7 +56,9 @@ pub const BACKEND: super::Backend = super::Backend {
     default_pools: None,
     capabilities: BlockDriver::<Group>::capabilities,
     open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
-    upkeep: |pools, settings| Box::new(Keeper::<Block<Group>>::new(pools_of(pools), settings)),
+    maintenance: |pools, settings| {
+        Box::new(PoolAdmin::<Block<Group>>::new(pools_of(pools), settings))
+    },
     node_checks: doctor::of_node,
     pool_checks: doctor::of_pools,
 };
@@ -180,7 +182,7 @@ impl Group {
 
 /// Fails for a volume with snapshots: `lvremove` would remove them too, and `lvextend` refuses such a volume.
 fn expect_plain(volume: &LogicalVolume) -> Result<()> {
-    if volume.is_plain {
+    if volume.is_removed_alone {
         return Ok(());
     }
     Err(Error::new(
@@ -198,7 +200,7 @@ impl Backend for Group {
                 Ok(view) => lvm::sync(view.disks.paths())?,
                 Err(_) => lvm::sync(self.place.disks()?.paths())?,
             }
-            unsynced::strike(volume)?;
+            unsynced::clear_note(volume)?;
         }
         Ok(())
     }

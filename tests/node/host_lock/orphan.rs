@@ -42,7 +42,7 @@ fn orphan(_: &Points) {
     let limits = Limits {
         deadline: SHORT,
         at_deadline: AtDeadline::Leave,
-        hold: &[guard.as_fd()],
+        inherit: &[guard.as_fd()],
     };
     let error = Tool::find("sleep")
         .unwrap()
@@ -72,12 +72,12 @@ fn closing_orphan(points: &Points) {
         let limits = Limits {
             deadline,
             at_deadline,
-            hold: &hold,
+            inherit: &hold,
         };
         let script = script(rest);
         Tool::find("bash")
             .unwrap()
-            .that_closes_descriptors()
+            .closing_inherited_fds()
             .run(&["-c".as_ref(), script.as_ref()], &limits)
     };
     for (rest, code) in [("exit 0", 0), ("exit 5", 5), ("kill -9 $$", 137)] {

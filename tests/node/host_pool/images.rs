@@ -61,11 +61,11 @@ fn opened_meanwhile(_: &Points) {
     fs::write(&path, vec![0; 1 << 20]).unwrap();
     chown(&path, Some(12345), Some(54321)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-    let stray = || pool.stray(&path).unwrap().unwrap();
-    let found = stray();
+    let candidate = || pool.adoption_candidate(&path).unwrap().unwrap();
+    let found = candidate();
     let opened = File::options().write(true).open(&path).unwrap();
     let error = pool
-        .take(found, &volume, "mark", Allocation::Full, NO_RESERVE)
+        .adopt(found, &volume, "mark", Allocation::Full, NO_RESERVE)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     let metadata = fs::metadata(&path).unwrap();
@@ -73,7 +73,7 @@ fn opened_meanwhile(_: &Points) {
     assert_eq!(owner, (12345, 54321, 0o640));
     assert!(!file_of(&bench, &volume).exists());
     drop(opened);
-    pool.take(stray(), &volume, "mark", Allocation::Full, NO_RESERVE)
+    pool.adopt(candidate(), &volume, "mark", Allocation::Full, NO_RESERVE)
         .unwrap();
     assert_eq!(fs::metadata(file_of(&bench, &volume)).unwrap().uid(), 0);
 }

@@ -209,9 +209,9 @@ fn extension_parts(_: &Points) {
     let content = vec![7; 16 << 20];
     image.reopen().unwrap().write_all_at(&content, MIB).unwrap();
     image.file().sync_all().unwrap();
-    assert_eq!(pool.missing().unwrap().bytes, bytes(0));
+    assert_eq!(pool.shortfall().unwrap().bytes, bytes(0));
     copy(&file_of(&bench, &volume), &bench.path("tested/copy"));
-    assert_eq!(pool.missing().unwrap().bytes, bytes(16));
+    assert_eq!(pool.shortfall().unwrap().bytes, bytes(16));
     let before = free(&pool, &bench);
     let room = |mebibytes| Reserve::Bytes(Bytes(before.0 - mebibytes * MIB));
     // Enough space for the extension, but not for the blocks that it also lacks.
@@ -222,7 +222,7 @@ fn extension_parts(_: &Points) {
         .extend(bytes(48), Allocation::Full, room(36), &pool)
         .unwrap();
     assert_eq!(image.size().unwrap(), bytes(48));
-    assert_eq!(pool.missing().unwrap().bytes, bytes(0));
+    assert_eq!(pool.shortfall().unwrap().bytes, bytes(0));
     assert!(free(&pool, &bench).0 <= before.0 - 32 * MIB);
     let mut found = vec![0; content.len()];
     image.file().read_exact_at(&mut found, MIB).unwrap();

@@ -271,7 +271,7 @@ impl Heartbeat {
             let asked = ["capacity".to_owned(), parameters];
             match drivers.call(driver, &asked).await {
                 Ok(reply) => {
-                    if let Some(bytes) = reply.missing {
+                    if let Some(bytes) = reply.shortfall {
                         missing.insert((driver.to_owned(), name.clone()), bytes);
                     }
                     if let Some(room) = reply.capacity {

@@ -23,7 +23,7 @@ pub struct Device {
     path: PathBuf,
     file: File,
     backing: Option<File>,
-    keeps_blocks: bool,
+    is_fully_allocated: bool,
 }
 
 impl Device {
@@ -56,7 +56,7 @@ impl Device {
             path,
             file,
             backing: None,
-            keeps_blocks: false,
+            is_fully_allocated: false,
         }
     }
 
@@ -65,15 +65,15 @@ impl Device {
         self
     }
 
-    pub(crate) fn keeping_blocks(mut self) -> Self {
-        self.keeps_blocks = true;
+    pub(crate) fn fully_allocated(mut self) -> Self {
+        self.is_fully_allocated = true;
         self
     }
 
     /// Whether all blocks of the device are allocated for good, so that discards on the device release none.
     #[must_use]
-    pub fn keeps_blocks(&self) -> bool {
-        self.keeps_blocks
+    pub fn is_fully_allocated(&self) -> bool {
+        self.is_fully_allocated
     }
 
     /// Number of the device.
@@ -126,7 +126,7 @@ impl Device {
                 let holders = device_node::holders(self.number);
                 let message = match holders.is_empty() {
                     true => "the volume's device is in use".to_owned(),
-                    false => lies_on(&holders),
+                    false => stacked_error(&holders),
                 };
                 Err(Error::new(ErrorKind::Busy, message)
                     .because(format!("{} is claimed", self.path.display())))
@@ -142,10 +142,10 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], with the names of the devices.
-    pub fn expect_no_holder(&self) -> Result<()> {
+    pub fn expect_not_stacked(&self) -> Result<()> {
         match device_node::holders(self.number) {
             holders if holders.is_empty() => Ok(()),
-            holders => Err(Error::new(ErrorKind::Busy, lies_on(&holders))),
+            holders => Err(Error::new(ErrorKind::Busy, stacked_error(&holders))),
         }
     }
 
@@ -167,7 +167,7 @@ impl AsFd for Device {
 }
 
 #[cold]
-fn lies_on(holders: &[String]) -> String {
+fn stacked_error(holders: &[String]) -> String {
     format!(
         "the volume's device is in use: {} lies on it; find out on the node who made that, and stop it (`mdadm --stop` a RAID, `dmsetup remove` a mapping)",
         holders.join(", ")

@@ -2,20 +2,20 @@
 //!
 //! This process polls while it waits for the child, so it never looks stuck to whoever watches only this process.
 
-use flexvol_sdk::stillness::{Stillness, TICK, Threads};
+use flexvol_sdk::stuck::{StuckDetector, TICK, Threads};
 use std::{fs, time::Instant};
 
 /// Periodic check of a child program.
 pub(super) struct Watch {
     next: Instant,
-    stillness: Stillness,
+    detector: StuckDetector,
 }
 
 impl Watch {
     pub(super) fn begin() -> Self {
         Watch {
             next: Instant::now() + TICK,
-            stillness: Stillness::default(),
+            detector: StuckDetector::default(),
         }
     }
 
@@ -28,14 +28,14 @@ impl Watch {
         self.next = now + TICK;
         // Only waiting for the kernel counts. A program that waits for another process, for example for a lock of LVM,
         // may use its whole time.
-        let waiting = together(child).filter(|threads| threads.waits);
-        self.stillness.is_stuck(waiting)
+        let waiting = family_threads(child).filter(|threads| threads.is_uninterruptible);
+        self.detector.is_stuck(waiting)
     }
 }
 
 /// Combined thread states of a process and its descendants, because the child may be a shell that waits for the
 /// program. `None` while one of them runs, or when the descendants cannot be listed.
-fn together(child: u32) -> Option<Threads> {
+fn family_threads(child: u32) -> Option<Threads> {
     let mut all = Threads::default();
     let mut family = vec![child];
     while let Some(process) = family.pop() {
@@ -76,7 +76,7 @@ mod tests {
         said.read_exact(&mut byte).unwrap();
         let seen = (0..1000).find_map(|_| {
             thread::sleep(Duration::from_millis(1));
-            Some((Threads::of(shell.id())?, together(shell.id())?))
+            Some((Threads::of(shell.id())?, family_threads(shell.id())?))
         });
         let mut watch = Watch::begin();
         watch.next = Instant::now();
@@ -85,7 +85,7 @@ mod tests {
         drop(shell.stdin.take());
         shell.wait().unwrap();
         let (alone, all) = seen.unwrap();
-        assert!(all.moves > alone.moves && !all.waits && !hangs);
-        assert_eq!(together(shell.id()), None);
+        assert!(all.context_switches > alone.context_switches && !all.is_uninterruptible && !hangs);
+        assert_eq!(family_threads(shell.id()), None);
     }
 }

@@ -21,7 +21,7 @@ const NAME: &str = "systemd-run";
 
 /// The program that runs `tool` in a scope, and the arguments that precede those of `tool`. `None` where systemd does
 /// not manage the node.
-pub(super) fn around(tool: &Tool) -> Option<(Tool, Vec<&OsStr>)> {
+pub(super) fn systemd_run_command(tool: &Tool) -> Option<(Tool, Vec<&OsStr>)> {
     if !Path::new(BOOTED).is_dir() {
         return None;
     }
@@ -39,7 +39,7 @@ pub(super) fn around(tool: &Tool) -> Option<(Tool, Vec<&OsStr>)> {
 
 /// Whether this child exited before it became the program; `None` while it runs. The name of a process stays readable
 /// until the process is reaped.
-pub(super) fn ended_before(child: &Child) -> Option<bool> {
+pub(super) fn exited_before_exec(child: &Child) -> Option<bool> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
     match waitid(WaitId::Pid(pid), look) {

@@ -30,7 +30,7 @@ const PROFILES: [(&str, u64, bool); 7] = [
 
 /// Chunks of one kind, as sysfs reports them (fs/btrfs/sysfs.c, `space_info_attrs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
+struct BlockGroups {
     total: u64,
     free: u64,
     /// Number of copies of everything in these chunks.
@@ -83,8 +83,8 @@ impl Unallocated {
 /// How a Btrfs has divided its disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
-    data: Kind,
-    metadata: Kind,
+    data: BlockGroups,
+    metadata: BlockGroups,
     unallocated: Unallocated,
     /// Largest size of a new data chunk.
     chunk: u64,
@@ -94,8 +94,8 @@ impl Chunks {
     /// Reads the state of a mounted Btrfs. `None` where data and metadata share chunks, or the kernel does not tell.
     pub(crate) fn of(mount: BorrowedFd<'_>) -> Option<Chunks> {
         let allocation = grow::btrfs_entry(mount)?.join("allocation");
-        let data = Kind::read(&allocation.join("data"))?;
-        let mut metadata = Kind::read(&allocation.join("metadata"))?;
+        let data = BlockGroups::read(&allocation.join("data"))?;
+        let mut metadata = BlockGroups::read(&allocation.join("metadata"))?;
         let reserve = number(&allocation.join("global_rsv_size"))?;
         metadata.free = metadata.free.saturating_sub(reserve + LEAST);
         let disks = grow::btrfs_unallocated(mount)?;
@@ -121,7 +121,7 @@ impl Chunks {
     /// certainly have free, which is nothing unless more than half of all data space is free. That space becomes
     /// unallocated, except for the remainder of one chunk.
     pub(crate) fn balanced(self) -> Chunks {
-        let Kind {
+        let BlockGroups {
             total,
             free,
             copies,
@@ -178,8 +178,8 @@ impl Chunks {
     }
 }
 
-impl Kind {
-    fn read(directory: &Path) -> Option<Kind> {
+impl BlockGroups {
+    fn read(directory: &Path) -> Option<BlockGroups> {
         let number = |name: &str| number(&directory.join(name));
         let total = number("total_bytes")?;
         let mut free = total;
@@ -199,7 +199,7 @@ impl Kind {
                 apart |= is_apart;
             }
         }
-        Some(Kind {
+        Some(BlockGroups {
             total,
             free,
             copies,
@@ -219,7 +219,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn chunks(data: u64, metadata: u64, unallocated: u64) -> Chunks {
-        let kind = |free: u64, copies| Kind {
+        let kind = |free: u64, copies| BlockGroups {
             total: free * MIB,
             free: free * MIB,
             copies,

@@ -24,48 +24,48 @@ use std::{
 /// Budget of extents to read. A pod that writes to a volume can fragment its image into pieces as small as a block.
 /// Reading a million of them takes half a second, or two where they are shared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct ExtentBudget {
     /// Extents of each file, so that a file with many leaves some for the others.
-    each: usize,
-    /// Extents of all files together, beyond `each`.
-    common: usize,
+    per_file: usize,
+    /// Extents of all files together, beyond `per_file`.
+    pooled: usize,
     /// Offsets sampled in each file, in the part whose extents were not read.
-    places: usize,
+    samples: usize,
 }
 
-impl Allowance {
+impl ExtentBudget {
     /// For a callout about a single file: eight seconds, or half a minute where it is shared.
-    pub(crate) const ONE: Self = Allowance {
-        each: 1 << 24,
-        common: 0,
-        places: 1 << 11,
+    pub(crate) const ONE: Self = ExtentBudget {
+        per_file: 1 << 24,
+        pooled: 0,
+        samples: 1 << 11,
     };
 
     /// For examining this many files while no other process waits: a second, or five where they are shared.
     pub(crate) fn patient(files: usize) -> Self {
-        Allowance {
-            each: (1 << 16).min((1 << 21) / files.max(1)),
-            common: 1 << 19,
-            places: (1 << 11).min((1 << 19) / files.max(1)),
+        ExtentBudget {
+            per_file: (1 << 16).min((1 << 21) / files.max(1)),
+            pooled: 1 << 19,
+            samples: (1 << 11).min((1 << 19) / files.max(1)),
         }
     }
 
-    /// For examining files while other processes wait: some ten milliseconds. `each` leaves some for small and new
+    /// For examining files while other processes wait: some ten milliseconds. `per_file` leaves some for small and new
     /// files, whichever file comes first.
     pub(crate) fn hurried(files: usize) -> Self {
-        Allowance {
-            each: (1 << 10).min((1 << 15) / files.max(1)),
-            common: 1 << 14,
+        ExtentBudget {
+            per_file: (1 << 10).min((1 << 15) / files.max(1)),
+            pooled: 1 << 14,
             // The results of the patient pass are used until the next one.
-            places: 0,
+            samples: 0,
         }
     }
 
     /// For a file whose extents must all be known, and that no other process writes to.
-    pub(crate) const WITHOUT_END: Self = Allowance {
-        each: usize::MAX,
-        common: 0,
-        places: 0,
+    pub(crate) const WITHOUT_END: Self = ExtentBudget {
+        per_file: usize::MAX,
+        pooled: 0,
+        samples: 0,
     };
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
 /// That counts 512-byte units whatever the block size is, and includes blocks behind the end and the file's map (ext4:
 /// at most 12 bytes for a block of 4 KiB), so a hole of that size may be missed. Elsewhere extents are read, unless
 /// everything is copied on write anyway.
-pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io::Result<Blocks> {
+pub(crate) fn blocks(file: &File, below: Bytes, budget: &mut ExtentBudget) -> io::Result<Blocks> {
     let all = Bytes(file.metadata()?.blocks() * 512);
     let counted = Blocks {
         all,
@@ -140,7 +140,7 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
         is_exact: true,
         ..Blocks::default()
     };
-    let walked = walk(file, below.0, allowance, |extent| {
+    let walked = walk(file, below.0, budget, |extent| {
         found.all.0 += extent.length;
         if extent.is_own() {
             found.own.0 += extent.length;
@@ -150,7 +150,7 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     match walked {
         Ok(unread) => {
             let part = below.0 - unread..below.0;
-            let doubtful = sample(file, part, allowance.places)?;
+            let doubtful = sample(file, part, budget.samples)?;
             found.own.0 += unread - doubtful;
             found.unread = Bytes(doubtful);
             found.all.0 += unread.min(all.saturating_sub(found.all).0);
@@ -199,13 +199,13 @@ pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
 /// fs/xfs/libxfs/xfs_inode_util.c, `xfs_ip2xflags`, leaves it out). Nobody can predict the offsets: if all are the
 /// file's own, a shared fraction `f` went unseen with a probability of `(1 - f)^asked`. If one is not, the whole part
 /// counts as shared.
-fn sample(file: &File, part: Range<u64>, places: usize) -> io::Result<u64> {
+fn sample(file: &File, part: Range<u64>, samples: usize) -> io::Result<u64> {
     let length = part.end.saturating_sub(part.start);
     if length == 0 {
         return Ok(0);
     }
     let (began, mut asked) = (Instant::now(), 0);
-    while asked < places && began.elapsed() < SAMPLED {
+    while asked < samples && began.elapsed() < SAMPLED {
         let random = random::number().map_err(io::Error::other)?;
         let found = extent_at(file, part.start + random % length)?;
         if !found.is_some_and(|extent| extent.is_own()) {
@@ -234,23 +234,28 @@ pub(crate) fn unshare(
     let (mut budget, mut is_left) = (budget.0, false);
     // Each call writes out what it copied, so small extents are combined, with unshared ones between them.
     let (mut part, mut mapped) = (0..0, 0);
-    let walked = walk(file, below.0, &mut { Allowance::WITHOUT_END }, |extent| {
-        if extent.start != mapped || extent.start - part.start >= STEP {
-            let next = extent.start..extent.start;
-            is_left = !unshare_part(file, mem::replace(&mut part, next), end)?;
-        }
-        mapped = extent.end();
-        if extent.is_shared && !is_left {
-            let paid = extent.length.min(budget);
-            budget -= paid;
-            part.end = extent.start + paid;
-            is_left = paid < extent.length;
-        }
-        Ok(match is_left {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
-    });
+    let walked = walk(
+        file,
+        below.0,
+        &mut { ExtentBudget::WITHOUT_END },
+        |extent| {
+            if extent.start != mapped || extent.start - part.start >= STEP {
+                let next = extent.start..extent.start;
+                is_left = !unshare_part(file, mem::replace(&mut part, next), end)?;
+            }
+            mapped = extent.end();
+            if extent.is_shared && !is_left {
+                let paid = extent.length.min(budget);
+                budget -= paid;
+                part.end = extent.start + paid;
+                is_left = paid < extent.length;
+            }
+            Ok(match is_left {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        },
+    );
     match walked.and_then(|_| unshare_part(file, part, end)) {
         Err(error) if is_unsupported(&error) => Ok(true),
         Err(error) => Err(error),
@@ -274,25 +279,25 @@ fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Resu
     Ok(true)
 }
 
-/// Passes the extents of the first `below` bytes to `show` until it breaks or the allowance is used up. Returns how
+/// Passes the extents of the first `below` bytes to `show` until it breaks or the budget is used up. Returns how
 /// many of these bytes lie behind the last extent that was read.
 fn walk(
     file: &File,
     below: u64,
-    allowance: &mut Allowance,
+    budget: &mut ExtentBudget,
     mut show: impl FnMut(Extent) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<u64> {
     let mut map = ExtentMap::new(file, fstatfs(file)?.f_type == BTRFS)?;
-    let (mut next, mut at, mut left) = (Some(0), 0, allowance.each);
+    let (mut next, mut at, mut left) = (Some(0), 0, budget.per_file);
     while let Some(from) = next.filter(|_| at < below) {
-        if left == 0 && allowance.common == 0 {
+        if left == 0 && budget.pooled == 0 {
             return Ok(below - at);
         }
         let found;
         (found, next) = map.read(from, below)?;
         let beyond = found.len().saturating_sub(left);
         left = left.saturating_sub(found.len());
-        allowance.common = allowance.common.saturating_sub(beyond);
+        budget.pooled = budget.pooled.saturating_sub(beyond);
         for extent in found {
             let start = extent.start.max(at);
             let end = extent.end().min(below);

@@ -30,7 +30,7 @@ pub fn minimum(filesystem: Filesystem) -> Bytes {
 
 /// State of the device that a file system is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ground {
+pub struct MkfsTarget {
     /// The tool must not discard the device's blocks, which would give back what was preallocated.
     pub keep_allocation: bool,
     /// What was proven to be zero.
@@ -52,7 +52,7 @@ pub fn mkfs(
     device: &Device,
     filesystem: Filesystem,
     uuid: Uuid,
-    ground: Ground,
+    target: MkfsTarget,
     hold: &lock::Guard,
 ) -> Result<()> {
     let (size, minimum) = (device.size()?, minimum(filesystem));
@@ -66,13 +66,13 @@ pub fn mkfs(
     // The tool claims the device itself and refuses one that is claimed. So this claim only checks, and the volume's
     // lock keeps the result true.
     drop(device.claim()?);
-    let mut arguments = arguments(filesystem, uuid, size, ground);
+    let mut arguments = arguments(filesystem, uuid, size, target);
     arguments.push(device.path().as_os_str().to_owned());
     let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
     let limits = Limits {
         deadline: TIMEOUT,
         at_deadline: AtDeadline::Leave,
-        hold: &[hold.as_fd(), device.file().as_fd()],
+        inherit: &[hold.as_fd(), device.file().as_fd()],
     };
     tool.run(&arguments, &limits)?
         .success(&format!("make the {filesystem}"))?;
@@ -92,8 +92,8 @@ const MOST: u64 = 8 * 4096;
 
 /// Returns the tool's arguments except the device. Everything else is left to the tool's defaults, which fit the kernel
 /// that it was released with.
-fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, ground: Ground) -> Vec<OsString> {
-    let keep_allocation = ground.keep_allocation;
+fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, target: MkfsTarget) -> Vec<OsString> {
+    let keep_allocation = target.keep_allocation;
     let uuid = uuid.to_string();
     let words: Vec<String> = match filesystem {
         // The kernel zeroes inode tables later. Remains of an earlier journal in the place of the new one could be
@@ -104,7 +104,7 @@ fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, ground: Ground) ->
             } else {
                 "discard"
             };
-            let is_zero = u8::from(ground.proof == Proof::Whole);
+            let is_zero = u8::from(target.proof == Proof::Whole);
             let extended = format!("{discard},lazy_itable_init=1,lazy_journal_init={is_zero}");
             [
                 "-q",
@@ -154,11 +154,11 @@ mod tests {
     fn a_journal_on_old_data_is_zeroed() {
         let uuid = Uuid::from_bytes([7; 16]);
         for (proof, lazy) in [(Proof::Whole, "=1"), (Proof::Ends, "=0")] {
-            let ground = Ground {
+            let target = MkfsTarget {
                 keep_allocation: true,
                 proof,
             };
-            let words = arguments(Filesystem::Ext3, uuid, Bytes(1 << 30), ground);
+            let words = arguments(Filesystem::Ext3, uuid, Bytes(1 << 30), target);
             let ending = format!("lazy_journal_init{lazy}");
             let is_told = |word: &OsString| word.to_string_lossy().ends_with(&ending);
             assert!(words.iter().any(is_told), "{proof:?}: {words:?}");
@@ -169,11 +169,11 @@ mod tests {
     fn a_preallocated_device_is_never_discarded() {
         let uuid = Uuid::from_bytes([7; 16]);
         for filesystem in Filesystem::ALL {
-            let ground = Ground {
+            let target = MkfsTarget {
                 keep_allocation: true,
                 proof: Proof::Whole,
             };
-            let words = arguments(filesystem, uuid, Bytes(1 << 30), ground);
+            let words = arguments(filesystem, uuid, Bytes(1 << 30), target);
             let kept = words
                 .iter()
                 .any(|word| *word == "-K" || word.to_string_lossy().starts_with("nodiscard,"));

@@ -35,7 +35,7 @@ fn all(file: impl AsFd) -> io::Result<IFlags> {
 ///
 /// # Errors
 /// The errors of the system calls; EPERM without CAP_LINUX_IMMUTABLE.
-pub(crate) fn open_up(file: &File) -> io::Result<bool> {
+pub(crate) fn clear_flags(file: &File) -> io::Result<bool> {
     let flags = all(file)?;
     if !flags.intersects(REFUSING) {
         return Ok(false);
@@ -47,7 +47,7 @@ pub(crate) fn open_up(file: &File) -> io::Result<bool> {
 /// Sets denying flags of a file or directory.
 ///
 /// # Errors
-/// As for [`open_up`].
+/// As for [`clear_flags`].
 pub(crate) fn set(file: &File, refusing: IFlags) -> io::Result<()> {
     Ok(ioctl_setflags(file, all(file)?.union(refusing))?)
 }
@@ -56,9 +56,9 @@ pub(crate) fn set(file: &File, refusing: IFlags) -> io::Result<()> {
 /// FIFOs have no flags, and opening devices and FIFOs can have side effects.
 ///
 /// # Errors
-/// As for [`open_up`].
-pub(crate) fn open_up_entry(directory: &File, name: &CStr) -> io::Result<bool> {
-    let changed = open_up(directory)?;
+/// As for [`clear_flags`].
+pub(crate) fn clear_entry_flags(directory: &File, name: &CStr) -> io::Result<bool> {
+    let changed = clear_flags(directory)?;
     let found = confine::open_entry(directory, name, OFlags::PATH)?;
     let kind = FileType::from_raw_mode(fstat(&found)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
@@ -66,5 +66,5 @@ pub(crate) fn open_up_entry(directory: &File, name: &CStr) -> io::Result<bool> {
     }
     // Opens the inode that was examined, even if the name has been reused.
     let entry = File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
-    Ok(open_up(&entry)? || changed)
+    Ok(clear_flags(&entry)? || changed)
 }

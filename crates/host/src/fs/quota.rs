@@ -220,7 +220,7 @@ impl Limiter {
     }
 
     /// Whether new files in the directory count towards its limit; its owner may have changed that.
-    pub(crate) fn holds(&self, directory: &File, record: &Record) -> Result<bool> {
+    pub(crate) fn is_counted(&self, directory: &File, record: &Record) -> Result<bool> {
         let failed = |error: Errno| Error::system("ask for the volume's project", error);
         match self.target(directory, record)? {
             Target::Project(_, project) => {
@@ -233,10 +233,10 @@ impl Limiter {
 
     /// Makes new files in the directory count towards its limit, and a subvolume writable. Returns whether a change was
     /// needed.
-    pub(crate) fn join(&self, directory: &File, record: &Record) -> Result<bool> {
+    pub(crate) fn ensure_counted(&self, directory: &File, record: &Record) -> Result<bool> {
         let failed = |error: Errno| Error::system("give the volume to its project", error);
         let joined = match self.target(directory, record)? {
-            Target::Project(..) if self.holds(directory, record)? => Ok(false),
+            Target::Project(..) if self.is_counted(directory, record)? => Ok(false),
             Target::Project(_, project) => {
                 sys::quota::set_project(directory.as_fd(), project.get(), true).map(|()| true)
             }

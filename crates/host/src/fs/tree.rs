@@ -22,7 +22,7 @@ use std::{
 };
 
 /// Depth to which directories that cannot be moved (those of other quota projects, encrypted ones without their key)
-/// are removed recursively, at the cost of file descriptors. Deeper ones are removed by [`Removal::sink`].
+/// are removed recursively, at the cost of file descriptors. Deeper ones are removed by [`Removal::remove_bottom_up`].
 const DEEPEST: u32 = 32;
 
 /// Passes over a directory without progress before the removal gives up: an NFS client keeps open files under other
@@ -56,10 +56,10 @@ pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
 /// As for [`remove`].
 pub(crate) fn empty(top: &File, time: Duration) -> Result<()> {
     // Shortened, because short names take less room.
-    let lifted = u128::from_ne_bytes(random::bytes()?) >> 96;
+    let moved_up = u128::from_ne_bytes(random::bytes()?) >> 96;
     let mut removal = Removal {
         end: Instant::now() + time,
-        lifted,
+        moved_up,
         root: top,
     };
     removal.empty(top, DEEPEST).map_err(failed)
@@ -86,7 +86,7 @@ struct Removal<'a> {
     root: &'a File,
     /// Number in the last name tried for a directory that is moved up. Its start is random: a pod that writes into the
     /// tree could otherwise have taken millions of names.
-    lifted: u128,
+    moved_up: u128,
 }
 
 impl Removal<'_> {
@@ -131,11 +131,11 @@ impl Removal<'_> {
                 return Ok(true);
             }
             // Its content cannot be moved out of it, so it must not lie deep itself.
-            if !ptr::eq(top, self.root) && self.lift(top, name, self.root)? {
+            if !ptr::eq(top, self.root) && self.move_up(top, name, self.root)? {
                 return Ok(true);
             }
         }
-        let before = self.lifted;
+        let before = self.moved_up;
         let mut progress = false;
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
@@ -143,18 +143,18 @@ impl Removal<'_> {
             match self.kind(&directory, &entry)? {
                 None => {}
                 Some(FileType::Directory) => {
-                    if !self.lift(&directory, name, top)?
+                    if !self.move_up(&directory, name, top)?
                         && let Some(inner) = open(&directory, name)?
                     {
                         // A read-only subvolume cannot be moved. It is removed here, or made writable and moved.
                         if subvolume::is_one(&inner)? {
                             progress |= subvolume::remove(&directory, name, &inner)?
-                                || self.lift(&directory, name, top)?;
+                                || self.move_up(&directory, name, top)?;
                             continue;
                         }
                         match deepest.checked_sub(1) {
                             Some(deepest) => self.empty(&inner, deepest)?,
-                            None => self.sink(inner)?,
+                            None => self.remove_bottom_up(inner)?,
                         }
                         remove_empty(&directory, name)?;
                     }
@@ -162,12 +162,12 @@ impl Removal<'_> {
                 Some(_) => unlink(&directory, name)?,
             }
         }
-        Ok(remove_empty(top, name)? || progress || self.lifted != before)
+        Ok(remove_empty(top, name)? || progress || self.moved_up != before)
     }
 
     /// Removes the content of `top` from the deepest directory up, with two descriptors and without moving anything. If
     /// another process moves a directory meanwhile, `..` leads elsewhere; the rest is then left to the next pass.
-    fn sink(&mut self, top: File) -> io::Result<()> {
+    fn remove_bottom_up(&mut self, top: File) -> io::Result<()> {
         let mut above = Vec::new();
         let mut at = top;
         loop {
@@ -234,10 +234,10 @@ impl Removal<'_> {
     }
 
     /// Moves a directory up to `top` under a name of the driver; `false` where it cannot be moved.
-    fn lift(&mut self, directory: &File, name: &CStr, top: &File) -> io::Result<bool> {
+    fn move_up(&mut self, directory: &File, name: &CStr, top: &File) -> io::Result<bool> {
         loop {
-            self.lifted = self.lifted.wrapping_add(1);
-            let to = format!(".lifted-{}", self.lifted);
+            self.moved_up = self.moved_up.wrapping_add(1);
+            let to = format!(".lifted-{}", self.moved_up);
             match insist(directory, name, || {
                 rustix::fs::renameat(directory, name, top, &to)
             }) {
@@ -281,7 +281,7 @@ fn insist(
 ) -> rustix::io::Result<()> {
     match change() {
         Err(Errno::PERM)
-            if immutable::open_up_entry(directory, name).is_ok_and(|changed| changed) =>
+            if immutable::clear_entry_flags(directory, name).is_ok_and(|changed| changed) =>
         {
             change()
         }

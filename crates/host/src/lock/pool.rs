@@ -1,6 +1,6 @@
 //! The lock of a pool, held while its space is counted and allocated.
 
-use super::{DIRECTORY, holders::Record, left, wait_or_find_left};
+use super::{DIRECTORY, holders::Record, leftover, wait_or_find_left};
 use crate::deadline::Deadline;
 use flexvol_sdk::{Error, Result};
 use rustix::fs::{Mode, OFlags};
@@ -36,7 +36,7 @@ pub(crate) fn pool(file: File, deadline: &mut Deadline) -> Result<PoolGuard> {
             _record: record.as_ref().map(Record::new),
             file,
         }),
-        Some(process) => Err(left::still_there(Some(&process))),
+        Some(process) => Err(leftover::still_there(Some(&process))),
     }
 }
 

@@ -113,7 +113,7 @@ pub(super) fn is_local(number: DeviceNumber) -> bool {
 /// Whether the path leads to an existing file on a local file system. It does not if the file was opened in another
 /// mount namespace, or through a mount that is gone, for example by `umount -l` of a dead server, whose file must not
 /// be asked for anything.
-fn is_there(number: DeviceNumber) -> bool {
+fn has_local_path(number: DeviceNumber) -> bool {
     path_under(number).is_some_and(|path| {
         let path = as_path(&path);
         is_local_path(path) && fs::symlink_metadata(path).is_ok()
@@ -121,8 +121,8 @@ fn is_there(number: DeviceNumber) -> bool {
 }
 
 fn is_local_path(path: &Path) -> bool {
-    match mountinfo::is_on_served(path) {
-        Ok(is_served) => !is_served,
+    match mountinfo::is_on_remote(path) {
+        Ok(is_remote) => !is_remote,
         Err(error) => {
             log::warn!("{}", error.report());
             true
@@ -139,7 +139,7 @@ fn may_be_asked(number: DeviceNumber, expected: Option<&VolumeId>) -> bool {
         (Some(name), Some(expected)) => name == *expected,
         (name, _) => name.is_some(),
     };
-    is_named || is_there(number)
+    is_named || has_local_path(number)
 }
 
 /// Reads the backing file's path from sysfs. The kernel keeps it in memory, so this never blocks.

@@ -21,7 +21,7 @@ pub(super) struct Changed<'a> {
 impl Changed<'_> {
     /// Whether LVM may find a device in its way. Whole volumes that belong to the group by UUID and by name do not
     /// matter, except for the changed volume and its thin pool.
-    pub(super) fn may_come_upon(&self, disks: &Disks, uuid: &str, name: &str) -> bool {
+    pub(super) fn may_conflict(&self, disks: &Disks, uuid: &str, name: &str) -> bool {
         let by_uuid = disks.names(uuid);
         let by_name = volume_of(uuid, name, self.group);
         (by_uuid || by_name.is_some())

@@ -61,7 +61,7 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
     let limits = Limits {
         deadline: REPORT,
         at_deadline: AtDeadline::Kill,
-        hold: &[],
+        inherit: &[],
     };
     run(arguments, disks, &limits)
 }
@@ -93,7 +93,7 @@ pub(super) fn attempt(
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &hold,
+        inherit: &hold,
     };
     let output = run(arguments, disks, &limits);
     CHANGES.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
             ErrorKind::Exhausted,
             format!("cannot {doing}: the volume group or its thin pool has no room for it"),
         )
-        .because(said(&output)));
+        .because(stderr_text(&output)));
     }
     if lacks_metadata(&output) {
         return Err(Error::new(
@@ -116,7 +116,7 @@ pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
                 "cannot {doing}: the volume group's own metadata has no room for it; delete volumes, or use another group, made with `vgcreate --metadatasize 16m`"
             ),
         )
-        .because(said(&output)));
+        .because(stderr_text(&output)));
     }
     if lacks_target(&output) {
         return Err(Error::new(
@@ -125,21 +125,21 @@ pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
                 "cannot {doing}: the node's kernel does not have what it needs (dm_mod, or dm_thin_pool for thin volumes); `flexvol doctor` on the node says more"
             ),
         )
-        .because(said(&output)));
+        .because(stderr_text(&output)));
     }
     if is_in_use(&output) {
         return Err(Error::new(
             ErrorKind::Busy,
             format!("cannot {doing}: a program on the node has it open; end that first"),
         )
-        .because(said(&output)));
+        .because(stderr_text(&output)));
     }
     if is_moved(&output) {
         return Err(Error::new(
             ErrorKind::Busy,
             format!("cannot {doing}: `pvmove` is moving its data; it is done when that has ended, or was ended by `pvmove --abort`"),
         )
-        .because(said(&output)));
+        .because(stderr_text(&output)));
     }
     output.success(doing).map(drop)
 }
@@ -151,7 +151,7 @@ fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Outp
     let tool = find("lvm", udev)?
         .with_longest_output(LONGEST_REPORT)
         // "If others are found, they get closed": lvm(8).
-        .that_closes_descriptors();
+        .closing_inherited_fds();
     let config = match udev {
         true => SETTINGS.to_owned(),
         false => format!("{SETTINGS}{WITHOUT_UDEV}"),
@@ -179,7 +179,7 @@ fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Outp
 /// Whether this LVM lacks the option `--devices`, which exists since 2.03.12. LVM reports that before it reads any disk
 /// (`EINVALID_CMD_LINE` in LVM's tools/errors.h is 3).
 fn knows_no_devices(output: &Output) -> bool {
-    output.status.code() == Some(3) && said(output).contains("--devices")
+    output.status.code() == Some(3) && stderr_text(output).contains("--devices")
 }
 
 /// Returns the filter setting that replaces `--devices` where that is missing. A disk may have several names, of which
@@ -217,44 +217,44 @@ pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &hold,
+        inherit: &hold,
     };
     let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
     // The text of `EBUSY` in the C library.
-    if !output.status.success() && said(&output).contains("resource busy") {
+    if !output.status.success() && stderr_text(&output).contains("resource busy") {
         return Err(
             Error::new(ErrorKind::Busy, "cannot remove the device: it is open")
-                .because(said(&output)),
+                .because(stderr_text(&output)),
         );
     }
     output.success("remove the device").map(drop)
 }
 
 /// Returns a program's standard error output.
-pub(super) fn said(output: &Output) -> String {
+pub(super) fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 
-fn says(output: &Output, words: &[&str]) -> bool {
-    let said = said(output);
+fn stderr_contains(output: &Output, words: &[&str]) -> bool {
+    let said = stderr_text(output);
     words.iter().any(|words| said.contains(words))
 }
 
 /// Whether the command failed with one of these messages. LVM's exit status is 5 for every failure (`ECMD_FAILED`).
-fn failed_saying(output: &Output, words: &[&str]) -> bool {
-    !output.status.success() && says(output, words)
+fn failed_with(output: &Output, words: &[&str]) -> bool {
+    !output.status.success() && stderr_contains(output, words)
 }
 
 /// Messages of LVM's lib/activate/activate.c (`lv_check_not_in_use`).
 fn is_in_use(output: &Output) -> bool {
-    failed_saying(output, &[" in use.", " is used by another device."])
+    failed_with(output, &[" in use.", " is used by another device."])
 }
 
 /// Whether LVM did not find a disk of the group among the disks it was given: `Couldn't find device with uuid`,
 /// `is missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
 pub(super) fn misses_a_disk(output: &Output) -> bool {
-    says(
+    stderr_contains(
         output,
         &["find device with uuid", " is missing PV ", "evice for PV "],
     )
@@ -263,14 +263,14 @@ pub(super) fn misses_a_disk(output: &Output) -> bool {
 /// Whether `pvmove` is moving the volume's data: `Can't resize locked logical volume`, formerly `locked LV`, in LVM's
 /// lib/metadata/lv_manip.c.
 fn is_moved(output: &Output) -> bool {
-    failed_saying(output, &["Can't resize locked "])
+    failed_with(output, &["Can't resize locked "])
 }
 
 /// Whether the kernel lacks a device-mapper target: `Required device-mapper target(s) not detected in your kernel` and
 /// `target support missing from kernel?` in LVM's lib/activate, `Is device-mapper driver missing from kernel?` in its
 /// libdm.
 fn lacks_target(output: &Output) -> bool {
-    failed_saying(
+    failed_with(
         output,
         &["not detected in your kernel", "missing from kernel"],
     )
@@ -278,7 +278,7 @@ fn lacks_target(output: &Output) -> bool {
 
 /// Whether the group's metadata area is full: LVM's lib/format_text/format-text.c (`_vg_write_raw`), before any commit.
 fn lacks_metadata(output: &Output) -> bool {
-    failed_saying(
+    failed_with(
         output,
         &[
             "too large for circular buffer",
@@ -291,7 +291,7 @@ fn lacks_metadata(output: &Output) -> bool {
 /// `Insufficient suitable allocatable extents` in lib/metadata/lv_manip.c; `is above threshold` in
 /// lib/metadata/thin_manip.c, or `reached threshold` when a thin volume is created.
 fn lacks_room(output: &Output) -> bool {
-    failed_saying(
+    failed_with(
         output,
         &[
             "Insufficient ",

@@ -4,7 +4,7 @@ use super::{
     command,
     group_or_thin_pool::GroupOrThinPool,
     mapping::{self, Mapping},
-    own::{Disks, Whose},
+    own::{DeviceOwner, Disks},
     view::LogicalVolume,
 };
 use crate::{Device, DeviceNumber, deadline::Deadline, fs::grow::measure_unmounted, mountinfo};
@@ -79,19 +79,19 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
     };
     let device = open(&found)?;
     // While the device is open, its number cannot be reused.
-    match disks.whose(found.number)? {
-        Whose::Own => Ok(Some(device)),
-        whose => match device.claim() {
-            // `make_way` removes a stranger's device before the volume is activated; an unknown one prevents
+    match disks.owner_of(found.number)? {
+        DeviceOwner::Own => Ok(Some(device)),
+        owner => match device.claim() {
+            // `remove_conflicts` removes a stranger's device before the volume is activated; an unknown one prevents
             // activation.
             Ok(_) => Ok(None),
             // Most likely a pod uses the volume on a lost disk of the group: the device counts as in use.
             Err(error)
-                if !matches!(whose, Whose::Foreign(_)) && error.kind() == ErrorKind::Busy =>
+                if !matches!(owner, DeviceOwner::Foreign(_)) && error.kind() == ErrorKind::Busy =>
             {
                 Ok(Some(device))
             }
-            Err(error) if error.kind() == ErrorKind::Busy => whose.expect_own().map(|()| None),
+            Err(error) if error.kind() == ErrorKind::Busy => owner.expect_own().map(|()| None),
             Err(error) => Err(error),
         },
     }
@@ -119,9 +119,9 @@ pub fn device(
         )
     };
     let known = match mapping::find(hint, is_it)? {
-        Some(found) => match disks.whose(found.number)? {
-            Whose::Foreign(_) | Whose::Gone(_) => None,
-            whose => whose.expect_own().map(|()| Some(found))?,
+        Some(found) => match disks.owner_of(found.number)? {
+            DeviceOwner::Foreign(_) | DeviceOwner::Gone(_) => None,
+            owner => owner.expect_own().map(|()| Some(found))?,
         },
         None => None,
     };
@@ -162,8 +162,8 @@ pub fn device(
     let now = (command::changes() != before).then(|| place.disks());
     let now = now.transpose()?;
     // While the device is open, its number cannot be reused.
-    let whose = now.as_ref().unwrap_or(disks).whose(found.number)?;
-    whose.expect_own()?;
+    let owner = now.as_ref().unwrap_or(disks).owner_of(found.number)?;
+    owner.expect_own()?;
     if found.read_only {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -231,7 +231,7 @@ fn opened(number: DeviceNumber) -> Result<Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Storage`] when the device is still there or in use.
-pub fn let_go(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
+pub fn deactivate_checked(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
     place.deactivate(name)?;
     match mapping::find(None, |found| found.uuid == uuid)? {
         None => Ok(()),
@@ -248,18 +248,18 @@ pub fn let_go(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
 /// When the volume may still be there.
 pub fn remove(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
-        let_go(place, &volume.name, &volume.uuid)?;
+        deactivate_checked(place, &volume.name, &volume.uuid)?;
     }
     place.remove(volume)
 }
 
 /// Removes the device of a volume that LVM failed to create and that is not in the group's metadata. If the kernel does
-/// not answer LVM while it rolls back, LVM rolls back only the metadata (see [`let_go`]). No LVM command finds such a
-/// device, and the next volume gets the space below it.
+/// not answer LVM while it rolls back, LVM rolls back only the metadata (see [`deactivate_checked`]). No LVM command
+/// finds such a device, and the next volume gets the space below it.
 ///
 /// # Errors
 /// When the device may still be there.
-pub fn clear(place: &GroupOrThinPool, name: &str) -> Result<()> {
+pub fn remove_orphan_device(place: &GroupOrThinPool, name: &str) -> Result<()> {
     let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
     match mapping::find(None, is_it)? {
         Some(found) => command::remove_mapping(&found.uuid),

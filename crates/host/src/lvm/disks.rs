@@ -107,10 +107,10 @@ impl GroupOrThinPool {
             uuid,
             thin_pool: self.thin_pool.as_deref(),
         };
-        let found = disks.in_the_way(&changed)?;
+        let found = disks.possible_conflicts(&changed)?;
         if !found.is_empty() {
             let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;
-            disks.make_way(found, &changed, &rows)?;
+            disks.remove_conflicts(found, &changed, &rows)?;
         }
         self.change_on(doing, words, &disks, hold)
     }

@@ -1,7 +1,7 @@
 //! The container of logical volumes: a volume group, or a thin pool in one.
 
 use super::{
-    command::{report, said},
+    command::{report, stderr_text},
     key::PoolKey,
     names::Names,
     own::Disks,
@@ -92,7 +92,7 @@ impl GroupOrThinPool {
     /// pool cannot be identified.
     pub fn init(&self, replaces: bool) -> Result<(PoolId, bool)> {
         if !replaces {
-            self.expect_unknown_or_same(&self.look_at_any(Which::All)?)?;
+            self.expect_not_replacing(&self.look_at_any(Which::All)?)?;
         }
         let (id, made) = self.tag()?;
         self.remember(id)?;
@@ -256,11 +256,11 @@ impl GroupOrThinPool {
     pub(super) fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
         let mut output = report(words, &[])?;
         // Message of LVM's tools/toollib.c; the exit status is 5 for every failure.
-        if said(&output).contains("Multiple VGs found with the same name") {
-            let disks = self.disks_of_the_pool(&said(&output))?;
+        if stderr_text(&output).contains("Multiple VGs found with the same name") {
+            let disks = self.disks_of_the_pool(&stderr_text(&output))?;
             output = report(words, &disks)?;
         }
-        let said = said(&output);
+        let said = stderr_text(&output);
         // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), about disks of any group.
         if said.contains("Not using device") {
             self.expect_no_copies()?;

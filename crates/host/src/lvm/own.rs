@@ -37,7 +37,7 @@ pub struct Disks {
 
 /// Owner of a device: the worst result of the devices below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Whose {
+pub enum DeviceOwner {
     /// The group.
     Own,
     /// The device lies on this device, which is gone, or which is a part of a volume and lies on nothing: it cannot be
@@ -50,13 +50,13 @@ pub enum Whose {
     Foreign(String),
 }
 
-impl Whose {
+impl DeviceOwner {
     /// Returns an error unless the device belongs to the group.
     pub(super) fn expect_own(self) -> Result<()> {
         let (said, on) = match self {
-            Whose::Own => return Ok(()),
-            Whose::Foreign(_) | Whose::Gone(_) => return Err(self.in_use()),
-            Whose::Unknown(on) => (
+            DeviceOwner::Own => return Ok(()),
+            DeviceOwner::Foreign(_) | DeviceOwner::Gone(_) => return Err(self.in_use()),
+            DeviceOwner::Unknown(on) => (
                 "the volume's device, or what it lies on, is on a disk of which lvm does not say that it is one of the volume group; see `pvs`, and `dmsetup ls --tree`",
                 on,
             ),
@@ -67,12 +67,12 @@ impl Whose {
     /// Returns the error for a device in use that does not belong to the group.
     pub(super) fn in_use(self) -> Error {
         let (said, on) = match self {
-            Whose::Gone(on) => (
+            DeviceOwner::Gone(on) => (
                 "the volume's device, or what it lies on, is on a disk that has gone, and is still in use; end what uses it or another volume of its thin pool (`dmsetup ls --tree`), and try again",
                 on,
             ),
-            Whose::Own => ("the volume's device is in use", String::new()),
-            Whose::Foreign(on) | Whose::Unknown(on) => (
+            DeviceOwner::Own => ("the volume's device is in use", String::new()),
+            DeviceOwner::Foreign(on) | DeviceOwner::Unknown(on) => (
                 "a device on a disk that is not the volume group's says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk: `flexvol doctor` tells which",
                 on,
             ),
@@ -146,11 +146,11 @@ impl Disks {
     ///
     /// # Errors
     /// When sysfs cannot be read.
-    pub fn whose(&self, device: DeviceNumber) -> Result<Whose> {
+    pub fn owner_of(&self, device: DeviceNumber) -> Result<DeviceOwner> {
         self.judge(&directory(device)).map_err(failed)
     }
 
-    pub(super) fn judge(&self, device: &Path) -> io::Result<Whose> {
+    pub(super) fn judge(&self, device: &Path) -> io::Result<DeviceOwner> {
         let (uuid, name) = identity(device)?.unwrap_or_default();
         // A UUID of another group is certain, even if disks of this group are missing.
         let is_certain = self.complete || !self.names(&uuid);
@@ -158,32 +158,32 @@ impl Disks {
         if below.is_empty() && !stands_for_nothing(device)? {
             // An administrator replaced the table of a whole volume by one without devices, and must undo that.
             return Ok(match (self.names(&uuid), is_hidden(&uuid, &name)) {
-                (true, true) => Whose::Gone(name_of(device)),
-                (true, false) => Whose::Unknown(name_of(device)),
-                (false, _) => Whose::Foreign(name_of(device)),
+                (true, true) => DeviceOwner::Gone(name_of(device)),
+                (true, false) => DeviceOwner::Unknown(name_of(device)),
+                (false, _) => DeviceOwner::Foreign(name_of(device)),
             });
         }
         let is_on_cachevol = is_on_cachevol(device)?;
         let (mut worst, mut spared) = (None, None);
         for (number, device) in below {
-            let whose = match number {
-                None => Whose::Gone(name_of(&device)),
-                Some(number) if self.own.contains(&number) => Whose::Own,
+            let owner = match number {
+                None => DeviceOwner::Gone(name_of(&device)),
+                Some(number) if self.own.contains(&number) => DeviceOwner::Own,
                 Some(_) if self.is_layer(&device, is_on_cachevol)? => self.judge(&device)?,
-                Some(_) if is_certain => Whose::Foreign(name_of(&device)),
-                Some(_) => Whose::Unknown(name_of(&device)),
+                Some(_) if is_certain => DeviceOwner::Foreign(name_of(&device)),
+                Some(_) => DeviceOwner::Unknown(name_of(&device)),
             };
             // The other legs of a mirror have the same data. While a disk is missing, other volumes work with what is
             // there; once LVM finds all disks, the table is the original one again.
-            let is_spared = match whose {
-                Whose::Gone(_) => !self.complete || is_leg(&device)?,
-                Whose::Unknown(_) => is_leg(&device)?,
+            let is_spared = match owner {
+                DeviceOwner::Gone(_) => !self.complete || is_leg(&device)?,
+                DeviceOwner::Unknown(_) => is_leg(&device)?,
                 _ => false,
             };
             let list = if is_spared { &mut spared } else { &mut worst };
-            *list = list.take().max(Some(whose));
+            *list = list.take().max(Some(owner));
         }
-        Ok(worst.or(spared).unwrap_or(Whose::Own))
+        Ok(worst.or(spared).unwrap_or(DeviceOwner::Own))
     }
 
     /// Whether a device is a hidden part of the group's volumes. A whole volume is not: a tenant may have it as a raw

@@ -51,7 +51,7 @@ impl GroupOrThinPool {
 
     /// Checks that making this a pool does not replace another remembered pool: the volumes of that one would be
     /// refused from then on, even when its disks are back.
-    pub(super) fn expect_unknown_or_same(&self, view: &View) -> Result<()> {
+    pub(super) fn expect_not_replacing(&self, view: &View) -> Result<()> {
         let again = format!("`flexvol pool init {} --replace`", self.options());
         let known = match self.remembered() {
             Ok(Some(known)) => known,

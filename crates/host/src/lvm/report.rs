@@ -107,7 +107,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             // `thin,pool`, `public,origin,thickorigin`, `public,origin,extthinorigin`; thin
             // snapshots in the same pool are volumes of their own.
             segments: row.seg_count,
-            is_plain: !row.lv_layout.contains("pool")
+            is_removed_alone: !row.lv_layout.contains("pool")
                 && !["thick", "extthin"]
                     .iter()
                     .any(|role| row.lv_role.contains(role)),

@@ -8,7 +8,7 @@ use super::{
     changed::{Changed, Part, PartRow, volume_of},
     command,
     mapping::{entries, failed, identity},
-    own::{Disks, Whose, is_hidden},
+    own::{DeviceOwner, Disks, is_hidden},
 };
 use flexvol_sdk::{ErrorKind, Result};
 use std::{
@@ -24,7 +24,7 @@ pub(super) struct Stranger {
     path: PathBuf,
     uuid: String,
     name: String,
-    whose: Whose,
+    owner: DeviceOwner,
 }
 
 impl Disks {
@@ -32,9 +32,9 @@ impl Disks {
     ///
     /// # Errors
     /// When sysfs cannot be read.
-    pub(super) fn in_the_way(&self, changed: &Changed<'_>) -> Result<Vec<Stranger>> {
+    pub(super) fn possible_conflicts(&self, changed: &Changed<'_>) -> Result<Vec<Stranger>> {
         self.strangers(Path::new(DEVICES), |uuid, name| {
-            changed.may_come_upon(self, uuid, name)
+            changed.may_conflict(self, uuid, name)
         })
         .map_err(failed)
     }
@@ -47,17 +47,17 @@ impl Disks {
     ///
     /// [`Busy`](flexvol_sdk::ErrorKind::Busy) when a device is in use, [`Storage`](flexvol_sdk::ErrorKind::Storage)
     /// when a device's owner is unknown.
-    pub(super) fn make_way(
+    pub(super) fn remove_conflicts(
         &self,
         found: Vec<Stranger>,
         changed: &Changed<'_>,
         rows: &[PartRow],
     ) -> Result<()> {
-        let found = self.obstacles(found, changed, rows).map_err(failed)?;
+        let found = self.conflicts(found, changed, rows).map_err(failed)?;
         // Check all before any is removed.
         for stranger in &found {
-            if let Whose::Unknown(_) = stranger.whose {
-                return stranger.whose.clone().expect_own();
+            if let DeviceOwner::Unknown(_) = stranger.owner {
+                return stranger.owner.clone().expect_own();
             }
         }
         for stranger in found {
@@ -67,26 +67,26 @@ impl Disks {
         Ok(())
     }
 
-    fn obstacles(
+    fn conflicts(
         &self,
         found: Vec<Stranger>,
         changed: &Changed<'_>,
         rows: &[PartRow],
     ) -> io::Result<Vec<Stranger>> {
-        let (parts, mut obstacles) = (changed.with_parts(rows), Vec::new());
+        let (parts, mut conflicts) = (changed.with_parts(rows), Vec::new());
         for it in found {
             let is_looked_for = |part: &Part| part.is(changed.group, &it.uuid, &it.name);
             if parts.iter().any(is_looked_for) && !self.carries_own(&it.path)? {
-                obstacles.push(it);
+                conflicts.push(it);
             }
         }
-        Ok(obstacles)
+        Ok(conflicts)
     }
 
     /// Whether a device of the group lies on this one: it is a lost leg, and the other legs remain.
     fn carries_own(&self, device: &Path) -> io::Result<bool> {
         for holder in entries(&device.join("holders"))? {
-            if self.judge(&holder)? == Whose::Own || self.carries_own(&holder)? {
+            if self.judge(&holder)? == DeviceOwner::Own || self.carries_own(&holder)? {
                 return Ok(true);
             }
         }
@@ -107,17 +107,17 @@ impl Disks {
         else {
             return Ok(());
         };
-        let whose = self.judge(device).map_err(failed)?;
+        let owner = self.judge(device).map_err(failed)?;
         if !uuid.starts_with("LVM-") {
-            return Err(whose.in_use());
+            return Err(owner.in_use());
         }
-        if let Whose::Own | Whose::Unknown(_) = whose {
-            return whose.expect_own();
+        if let DeviceOwner::Own | DeviceOwner::Unknown(_) = owner {
+            return owner.expect_own();
         }
         // The kernel refuses while the device is open.
         self.take(device, uuid)
             .map_err(|error| match error.kind() {
-                ErrorKind::Busy => whose.in_use(),
+                ErrorKind::Busy => owner.in_use(),
                 _ => error,
             })?;
         log::warn!(
@@ -162,8 +162,8 @@ impl Disks {
                 || volume_of(uuid, name, group).is_some_and(|volume| is_volume(&volume))
         });
         let mut found = found.map_err(failed)?.into_iter();
-        Ok(found.find_map(|found| match found.whose {
-            Whose::Foreign(on) => Some((found.name, on)),
+        Ok(found.find_map(|found| match found.owner {
+            DeviceOwner::Foreign(on) => Some((found.name, on)),
             _ => None,
         }))
     }
@@ -178,14 +178,14 @@ impl Disks {
         for path in entries(devices)? {
             if let Some((uuid, name)) = identity(&path)?
                 && says_so(&uuid, &name)
-                && let whose = self.judge(&path)?
-                && whose != Whose::Own
+                && let owner = self.judge(&path)?
+                && owner != DeviceOwner::Own
             {
                 found.push(Stranger {
                     path,
                     uuid,
                     name,
-                    whose,
+                    owner,
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! Flushes of disk caches.
 
-use crate::{deadline::Deadline, sys::apart::Apart};
+use crate::{deadline::Deadline, sys::disk_probe::DiskProbe};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{ffi::CString, io, path::Path, time::Duration};
 
@@ -24,7 +24,7 @@ fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
     };
     let start = |disk: &String| {
         let flush = CString::new(disk.as_str()).map_err(io::Error::from);
-        let flush = flush.and_then(|path| Apart::sync(&path));
+        let flush = flush.and_then(|path| DiskProbe::sync(&path));
         flush.map_err(|error| failed(disk, error))
     };
     let flushes: Vec<_> = disks.iter().map(start).collect();
@@ -37,7 +37,7 @@ fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
                     break ended.map_err(|error| failed(disk, error.into()));
                 }
                 if !deadline.pause() {
-                    flush.give_up();
+                    flush.kill();
                     break Err(silent(disk, patience));
                 }
             }

@@ -38,7 +38,7 @@ pub fn is_noted(volume: &VolumeId) -> Result<bool> {
 ///
 /// # Errors
 /// When the note may still be there; it only costs the next callout a flush.
-pub fn strike(volume: &VolumeId) -> Result<()> {
+pub fn clear_note(volume: &VolumeId) -> Result<()> {
     match fs::remove_file(path(volume)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Error::system("remove what is noted of the volume", error))

@@ -37,7 +37,7 @@ pub struct LogicalVolume {
     pub tags: Vec<String>,
     /// Whether `lvremove` would remove this volume alone. False for a pool, a thick snapshot, the origin of one, and
     /// the external origin of thin volumes.
-    pub is_plain: bool,
+    pub is_removed_alone: bool,
     /// Number of segments on disks; 1 for a thin volume.
     pub segments: u64,
 }
@@ -89,7 +89,7 @@ mod tests {
             uuid: String::new(),
             size: Bytes(800),
             tags: Vec::new(),
-            is_plain: true,
+            is_removed_alone: true,
             segments,
         };
         let grows = |segments, to, largest: Option<u64>| {

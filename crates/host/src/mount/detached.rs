@@ -43,8 +43,8 @@ struct Source {
     path: PathBuf,
     number: DeviceNumber,
     filesystem: Filesystem,
-    /// See [`Device::keeps_blocks`].
-    keeps_blocks: bool,
+    /// See [`Device::is_fully_allocated`].
+    is_fully_allocated: bool,
 }
 
 impl Source {
@@ -56,7 +56,7 @@ impl Source {
             Filesystem::Ext3 | Filesystem::Ext4 => vec!["errors=remount-ro", "barrier=1"],
             _ => Vec::new(),
         };
-        if self.keeps_blocks && self.filesystem != Filesystem::Xfs {
+        if self.is_fully_allocated && self.filesystem != Filesystem::Xfs {
             options.push("nodiscard");
         }
         options
@@ -109,7 +109,7 @@ impl Detached {
             _ => mounted(),
         };
         detached.or_else(|refused| match refused.kind() {
-            ErrorKind::Busy => device.expect_no_holder().and(Err(refused)),
+            ErrorKind::Busy => device.expect_not_stacked().and(Err(refused)),
             _ => Err(refused),
         })
     }
@@ -119,7 +119,7 @@ impl Detached {
             path: device.path().to_owned(),
             number: device.number(),
             filesystem,
-            keeps_blocks: device.keeps_blocks(),
+            is_fully_allocated: device.is_fully_allocated(),
         };
         let (mount, root) = match fsmounted(&source, MountAttrFlags::empty()) {
             Err(Failed::NoSuchCall) => (None, in_own_namespace(&source)?),

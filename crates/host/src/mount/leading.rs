@@ -1,8 +1,10 @@
 //! Resolution of links on disks that may be dead.
 
 use super::of;
-use crate::{block::number::DeviceNumber, deadline::Deadline, mountinfo::Mount, sys::apart::Apart};
-use flexvol_sdk::left::Left;
+use crate::{
+    block::number::DeviceNumber, deadline::Deadline, mountinfo::Mount, sys::disk_probe::DiskProbe,
+};
+use flexvol_sdk::leftover::LeftoverNote;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx},
     io::Errno,
@@ -22,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Returns `false` for network file systems and FUSE, which are not accessed, and for a disk that does not answer in
 /// time: no pool can be reached through it. While a process that asked the same is left behind, another one would only
 /// wait beside it, so the answer is `false` then, too.
-pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
+pub(crate) fn resolves_into(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
     };
-    if mount.is_served() {
+    if mount.is_remote() {
         return false;
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -34,9 +36,9 @@ pub(crate) fn leads_to(mount: &Mount, path: &Path, own: DeviceNumber) -> bool {
     let known = openat2(CWD, &*name, flags, Mode::empty(), ResolveFlags::CACHED);
     let end = match known {
         Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS)
-            if answers(
+            if resolves_in_time(
                 &name,
-                &Left::by(("leading", mount.number, path, links(path))),
+                &LeftoverNote::of(("leading", mount.number, path, links(path))),
             ) =>
         {
             rustix::fs::open(&*name, flags, Mode::empty())
@@ -63,20 +65,20 @@ fn links(path: &Path) -> Vec<(u64, i64, u32)> {
 }
 
 /// Whether the path can be resolved within [`PATIENCE`].
-fn answers(path: &CStr, left: &Left) -> bool {
+fn resolves_in_time(path: &CStr, left: &LeftoverNote) -> bool {
     if left.process().is_some() {
         return false;
     }
     let asked = || -> io::Result<bool> {
         let mut deadline = Deadline::after(PATIENCE);
-        let look = Apart::look(path)?;
+        let probe = DiskProbe::resolve(path)?;
         loop {
-            if let Some(ended) = look.ended()? {
+            if let Some(ended) = probe.ended()? {
                 return Ok(ended.is_ok());
             }
             if !deadline.pause() {
-                look.give_up();
-                left.note(look.process());
+                probe.kill();
+                left.record(probe.process());
                 return Ok(false);
             }
         }

@@ -38,7 +38,7 @@ pub struct Target {
 /// Duration of retries to unmount a busy mount. A process that only looks at a mount keeps it busy for a moment:
 /// another callout that examines the mount, `df`, kubelet's statistics. On an overloaded node that moment lasts until
 /// the process is scheduled again.
-const WHILE_LOOKED_AT: Duration = Duration::from_secs(1);
+const BUSY_RETRY: Duration = Duration::from_secs(1);
 
 /// Data that must be on disk before a mount ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,7 +320,7 @@ impl Target {
             Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
         }
         let path = descriptor_path(&self.parent).join(&self.name);
-        let mut deadline = Deadline::after(WHILE_LOOKED_AT);
+        let mut deadline = Deadline::after(BUSY_RETRY);
         // The kernel reports a write error only once.
         let mut synced = Ok(());
         loop {

@@ -7,7 +7,7 @@ use crate::{
     fs::{
         attribute::{self, MARK},
         confine,
-        extents::Allowance,
+        extents::ExtentBudget,
     },
     image::Image,
     loop_device, sys,
@@ -28,7 +28,7 @@ use std::{
 
 /// A file on the pool's file system that may become a volume. No other process has it open.
 #[derive(Debug)]
-pub struct Stray {
+pub struct AdoptionCandidate {
     image: Image,
     parent: File,
     name: String,
@@ -36,7 +36,7 @@ pub struct Stray {
 }
 
 /// Timeout for processes that open the image's device only to look at it: udev, and tools that list devices.
-const LOOKING: Duration = Duration::from_secs(2);
+const DEVICE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Attributes of the file before adoption changes them.
 struct Before {
@@ -45,7 +45,7 @@ struct Before {
     mark: Option<String>,
 }
 
-impl Stray {
+impl AdoptionCandidate {
     /// Returns the file as an image, for loop devices.
     #[must_use]
     pub fn image(&self) -> &Image {
@@ -107,7 +107,7 @@ impl Stray {
 
     /// Like `expect_alone`, but waits while a process still has the released loop device open.
     fn wait_to_be_alone(&self) -> Result<()> {
-        let mut deadline = Deadline::after(LOOKING);
+        let mut deadline = Deadline::after(DEVICE_CLOSE_TIMEOUT);
         loop {
             match self.expect_alone() {
                 Err(_) if deadline.pause() => {}
@@ -123,7 +123,7 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Conflict`] unless it is a regular file with one name, on the pool's file system, and not one of its
     /// volumes yet; [`ErrorKind::Busy`] while another process has it open.
-    pub fn stray(&self, path: &Path) -> Result<Option<Stray>> {
+    pub fn adoption_candidate(&self, path: &Path) -> Result<Option<AdoptionCandidate>> {
         let failed = |error: io::Error| Error::system("open the image", error);
         let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
             Error::new(
@@ -171,14 +171,14 @@ impl Pool {
             return Err(unfit("is a volume of the pool already"));
         }
         let image = Image::of(file)?;
-        let stray = Stray {
+        let candidate = AdoptionCandidate {
             image,
             parent,
             name: name.to_owned(),
             path: path.to_owned(),
         };
-        stray.wait_to_be_alone()?;
-        Ok(Some(stray))
+        candidate.wait_to_be_alone()?;
+        Ok(Some(candidate))
     }
 
     /// Makes the file a volume. In this order: changes its owner to root, marks it, moves it into the pool, and with
@@ -190,58 +190,60 @@ impl Pool {
     /// [`ErrorKind::Exhausted`] when the pool has no room for the blocks that the file lacks; [`ErrorKind::Conflict`]
     /// when the volume already has an image, the file was replaced meanwhile, or a Btrfs cannot reserve room for it.
     /// The file is where it was then.
-    pub fn take(
+    pub fn adopt(
         &self,
-        stray: Stray,
+        candidate: AdoptionCandidate,
         volume: &VolumeId,
         mark: &str,
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<()> {
-        let image = &stray.image;
+        let image = &candidate.image;
         let before = Before {
-            stat: rustix::fs::fstat(image).map_err(|error| failed(&stray, error))?,
+            stat: rustix::fs::fstat(image).map_err(|error| failed(&candidate, error))?,
             mark: image.mark().ok().flatten(),
         };
         let seen = match allocation {
             Allocation::Full => {
                 image.expect_in_place()?;
-                let seen = image.look_below(None, Allowance::WITHOUT_END)?;
+                let seen = image.examine_below(None, ExtentBudget::WITHOUT_END)?;
                 image.expect_partable(&seen)?;
                 Some(seen)
             }
             Allocation::Thin => None,
         };
-        let others = self.look_around(allocation)?;
+        let others = self.examine_shared_space(allocation)?;
         // So that little is left to write out under the lock.
         image
             .file()
             .sync_all()
             .map_err(|error| Error::system("write out the image", error))?;
-        stray.wait_to_be_alone()?;
+        candidate.wait_to_be_alone()?;
         let lock = others.lock(self)?;
-        let moved = stray.own().and_then(|()| {
-            let seen = seen.map(|seen| image.look_again(seen, &lock)).transpose()?;
+        let moved = candidate.own().and_then(|()| {
+            let seen = seen
+                .map(|seen| image.examine_again(seen, &lock))
+                .transpose()?;
             if let Some(seen) = seen {
                 self.expect_room(seen.may_lack(), reserve, others.owed(self, None, &lock)?)?;
             }
             image.set_mark(mark)?;
-            self.move_in(&stray, volume)?;
+            self.move_in(&candidate, volume)?;
             Ok(seen)
         });
         let seen = match moved {
             Ok(seen) => seen,
-            Err(error) => return Err(stray.give_back(&before, error)),
+            Err(error) => return Err(candidate.give_back(&before, error)),
         };
-        let settled = self.settle(&stray, volume);
+        let settled = self.settle(&candidate, volume);
         drop(lock);
         let taken = settled.and_then(|()| match seen {
             Some(seen) => image.fill(&seen, None).and_then(|()| image.expect_whole()),
             None => Ok(()),
         });
         // A volume must belong to root, so it is moved out of the pool before its owner is restored.
-        taken.map_err(|error| match self.move_back(&stray, volume) {
-            Ok(()) => stray.give_back(&before, error),
+        taken.map_err(|error| match self.move_back(&candidate, volume) {
+            Ok(()) => candidate.give_back(&before, error),
             Err(second) => error.advise(format_args!(
                 "nor can it be given back ({}), so it is a volume of the pool now, and may lack some of its storage; take it over again as before, and it is completed",
                 second.report()
@@ -250,12 +252,12 @@ impl Pool {
     }
 
     /// Moves the file back to its old place. Fails only if it is still a volume.
-    fn move_back(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
-        let (name, volume) = (stray.name.as_str(), volume.to_string());
+    fn move_back(&self, candidate: &AdoptionCandidate, volume: &VolumeId) -> Result<()> {
+        let (name, volume) = (candidate.name.as_str(), volume.to_string());
         let back = RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&self.volumes, &volume, &stray.parent, name, back)
-            .map_err(|error| failed(stray, error))?;
-        if let Err(error) = sync(&self.volumes).and_then(|()| sync(&stray.parent)) {
+        rustix::fs::renameat_with(&self.volumes, &volume, &candidate.parent, name, back)
+            .map_err(|error| failed(candidate, error))?;
+        if let Err(error) = sync(&self.volumes).and_then(|()| sync(&candidate.parent)) {
             log::warn!(
                 "after a power cut {volume} may be a volume, though it was not taken over: {}",
                 error.report()
@@ -264,10 +266,10 @@ impl Pool {
         Ok(())
     }
 
-    fn move_in(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
+    fn move_in(&self, candidate: &AdoptionCandidate, volume: &VolumeId) -> Result<()> {
         rustix::fs::renameat_with(
-            &stray.parent,
-            &stray.name,
+            &candidate.parent,
+            &candidate.name,
             &self.volumes,
             volume.to_string(),
             RenameFlags::NOREPLACE,
@@ -275,26 +277,27 @@ impl Pool {
         .map_err(|error| match error {
             Errno::EXIST => Error::new(ErrorKind::Conflict, "the volume already has an image"),
             Errno::XDEV => unfit("is reached through another mount than the pool; name it by a path on the pool's own mount"),
-            error => failed(stray, error),
+            error => failed(candidate, error),
         })
     }
 
     /// Checks that the moved file is the opened one, and syncs both directories.
-    fn settle(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
+    fn settle(&self, candidate: &AdoptionCandidate, volume: &VolumeId) -> Result<()> {
         let moved =
             rustix::fs::statat(&self.volumes, volume.to_string(), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|error| failed(stray, error))?;
-        if moved.st_ino != stray.image.inode().number {
+                .map_err(|error| failed(candidate, error))?;
+        if moved.st_ino != candidate.image.inode().number {
             // The file was replaced between the check and the move.
             return Err(unfit("was exchanged for another file meanwhile"));
         }
-        sync(&stray.parent)?;
+        sync(&candidate.parent)?;
         sync(&self.volumes)
     }
 }
 
-fn failed(stray: &Stray, error: Errno) -> Error {
-    Error::system("move the image into the pool", error).because(stray.path.display().to_string())
+fn failed(candidate: &AdoptionCandidate, error: Errno) -> Error {
+    Error::system("move the image into the pool", error)
+        .because(candidate.path.display().to_string())
 }
 
 fn in_use() -> Error {

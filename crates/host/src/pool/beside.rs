@@ -3,7 +3,7 @@
 
 use super::{
     Allocation, Image, Pool,
-    lacking::{Look, Owed},
+    lacking::{Debt, PoolBlocks},
 };
 use crate::{lock::SpaceGuard, mount};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -26,8 +26,8 @@ pub struct Place {
 
 /// State of a pool's images, and of those in the pools beside it.
 #[derive(Debug)]
-pub(crate) struct Around {
-    own: Look,
+pub(crate) struct SharedSpace {
+    own: PoolBlocks,
     beside: Vec<Beside>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Around {
 struct Beside {
     name: String,
     pool: Pool,
-    look: Look,
+    images: PoolBlocks,
 }
 
 impl Pool {
@@ -54,7 +54,7 @@ impl Pool {
     pub fn beside(&self, path: &Path) -> Result<Option<Pool>> {
         let ours = self.filesystem()?;
         let is_ours = match mount::holding(path, Some(ours))? {
-            Some(mount) => mount.number == ours || mount::leads_to(&mount, path, ours),
+            Some(mount) => mount.number == ours || mount::resolves_into(&mount, path, ours),
             None => false,
         };
         if !is_ours {
@@ -74,19 +74,19 @@ impl Pool {
     /// # Errors
     /// When they are not, with the name of the unreadable pool.
     pub fn expect_readable_beside(&self) -> Result<()> {
-        self.look_beside().map(drop)
+        self.examine_beside().map(drop)
     }
 
     /// Examines all images here and in pools beside this one, as far as their missing blocks are promised. Takes a
     /// while.
-    pub(crate) fn look_around(&self, allocation: Allocation) -> Result<Around> {
-        Ok(Around {
-            own: self.look(allocation)?,
-            beside: self.look_beside()?,
+    pub(crate) fn examine_shared_space(&self, allocation: Allocation) -> Result<SharedSpace> {
+        Ok(SharedSpace {
+            own: self.examine_images(allocation)?,
+            beside: self.examine_beside()?,
         })
     }
 
-    fn look_beside(&self) -> Result<Vec<Beside>> {
+    fn examine_beside(&self) -> Result<Vec<Beside>> {
         let mut found = Vec::new();
         let Some(places) = &self.driver else {
             return Ok(found);
@@ -105,7 +105,7 @@ impl Pool {
             known.push(volumes);
             found.push(Beside {
                 name: place.name.clone(),
-                look: pool.look(place.allocation).map_err(unread)?,
+                images: pool.examine_images(place.allocation).map_err(unread)?,
                 pool,
             });
         }
@@ -119,7 +119,7 @@ impl Pool {
     }
 }
 
-impl Around {
+impl SharedSpace {
     /// Locks the space of `pool`, to which this state belongs, and of the pools beside it. Held while space is counted
     /// and allocated, so that no space is promised twice.
     pub(crate) fn lock(&self, pool: &Pool) -> Result<SpaceGuard> {
@@ -131,19 +131,19 @@ impl Around {
     }
 
     /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
-    pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, lock: &SpaceGuard) -> Result<Owed> {
+    pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, lock: &SpaceGuard) -> Result<Debt> {
         let own = self.own.owed(pool, but, lock)?;
         self.beside.iter().try_fold(own, |owed, other| {
-            let more = other.look.owed(&other.pool, None, lock);
+            let more = other.images.owed(&other.pool, None, lock);
             let more = more.map_err(|error| unread(&other.name, error))?;
             Ok(owed.and(more))
         })
     }
 
     /// Returns the debt according to the recorded state.
-    pub(crate) fn owed_now(&self) -> Owed {
-        let beside = self.beside.iter().map(|other| other.look.owed_now(None));
-        beside.fold(self.own.owed_now(None), Owed::and)
+    pub(crate) fn owed_now(&self) -> Debt {
+        let beside = self.beside.iter().map(|other| other.images.owed_now(None));
+        beside.fold(self.own.owed_now(None), Debt::and)
     }
 }
 

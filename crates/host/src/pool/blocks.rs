@@ -2,12 +2,12 @@
 
 use crate::{
     fs::{
-        extents::{self, Allowance},
+        extents::{self, ExtentBudget},
         subvolume::BTRFS,
     },
     image::{Allocation, Image},
     lock::SpaceGuard,
-    pool::{FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
+    pool::{FIRST_BLOCKS, Pool, Reserve, lacking::ImageBlocks},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -32,7 +32,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether to try smaller parts when the file system has no room for a whole one, for a partly allocated image.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stubborn {
+enum RetrySmaller {
     Yes,
     No,
 }
@@ -54,7 +54,7 @@ impl Image {
         pool: &Pool,
     ) -> Result<()> {
         if allocation == Allocation::Full {
-            let seen = self.look()?;
+            let seen = self.examine()?;
             if seen.lacks() > Bytes(0) {
                 self.refill(seen, reserve, pool, Some(Instant::now() + TIMEOUT))?;
             }
@@ -75,14 +75,14 @@ impl Image {
     ) -> Result<()> {
         let longest = to.max(self.size()?);
         let has = match allocation {
-            Allocation::Full => Some(self.look_below(Some(longest), Allowance::ONE)?),
+            Allocation::Full => Some(self.examine_below(Some(longest), ExtentBudget::ONE)?),
             Allocation::Thin => None,
         };
-        let others = pool.look_around(allocation)?;
+        let others = pool.examine_shared_space(allocation)?;
         let lock = others.lock(pool)?;
         let size = self.size()?;
         let to = to.max(size);
-        let has = has.map(|has| self.look_again(has, &lock)).transpose()?;
+        let has = has.map(|has| self.examine_again(has, &lock)).transpose()?;
         let missing = match has {
             Some(has) => has.may_lack(),
             None if to > size => {
@@ -94,7 +94,9 @@ impl Image {
         pool.expect_room(missing, reserve, others.owed(pool, Some(self), &lock)?)?;
         let allocated = match has {
             // Blocks below the old size were allocated before.
-            Some(has) if !has.surely_has_everywhere(to) => self.allocate(size, to, Stubborn::No),
+            Some(has) if !has.surely_has_everywhere(to) => {
+                self.allocate(size, to, RetrySmaller::No)
+            }
             _ => Ok(()),
         };
         let extended = allocated.and_then(|()| self.lengthen(to));
@@ -139,14 +141,14 @@ impl Image {
     /// As for [`Image::extend`], and for [`Image::fill`].
     pub(crate) fn refill(
         &self,
-        seen: Seen,
+        seen: ImageBlocks,
         reserve: Reserve,
         pool: &Pool,
         end: Option<Instant>,
     ) -> Result<()> {
-        let others = pool.look_around(Allocation::Full)?;
+        let others = pool.examine_shared_space(Allocation::Full)?;
         let lock = others.lock(pool)?;
-        let seen = self.look_again(seen, &lock)?;
+        let seen = self.examine_again(seen, &lock)?;
         let owed = others.owed(pool, Some(self), &lock)?;
         pool.expect_room(seen.may_lack(), reserve, owed)?;
         drop(lock);
@@ -159,11 +161,11 @@ impl Image {
     /// # Errors
     /// [`ErrorKind::Busy`] when the image shares more than was seen, or still shares blocks at `end`. The work done so
     /// far is kept.
-    pub(crate) fn fill(&self, seen: &Seen, end: Option<Instant>) -> Result<()> {
+    pub(crate) fn fill(&self, seen: &ImageBlocks, end: Option<Instant>) -> Result<()> {
         let size = self.size()?;
         if !seen.has_everywhere(size) {
             // Not synced: blocks that a power cut reverts are found missing again.
-            self.allocate(Bytes(0), size, Stubborn::Yes)
+            self.allocate(Bytes(0), size, RetrySmaller::Yes)
                 .map_err(|error| Error::system("allocate the volume's image", error))?;
         }
         // Limited to what there was room for.
@@ -192,7 +194,10 @@ impl Image {
     /// # Errors
     /// [`ErrorKind::Conflict`] when the file system cannot reserve room for it at all.
     pub(crate) fn expect_whole(&self) -> Result<()> {
-        match self.look_below(None, Allowance::WITHOUT_END)?.may_lack() {
+        match self
+            .examine_below(None, ExtentBudget::WITHOUT_END)?
+            .may_lack()
+        {
             Bytes(0) => Ok(()),
             _ => Err(shared()),
         }
@@ -202,7 +207,7 @@ impl Image {
     ///
     /// # Errors
     /// As for [`Image::expect_whole`].
-    pub(crate) fn expect_partable(&self, seen: &Seen) -> Result<()> {
+    pub(crate) fn expect_partable(&self, seen: &ImageBlocks) -> Result<()> {
         if seen.may_share() > Bytes(0) && !extents::can_unshare(self.file()).map_err(unseen)? {
             return Err(shared());
         }
@@ -219,22 +224,30 @@ impl Image {
     }
 
     /// Examines the blocks of the image.
-    pub(crate) fn look(&self) -> Result<Seen> {
-        self.look_below(None, Allowance::ONE)
+    pub(crate) fn examine(&self) -> Result<ImageBlocks> {
+        self.examine_below(None, ExtentBudget::ONE)
     }
 
     /// Examines the blocks of the first `below` bytes, or of the whole image.
-    pub(crate) fn look_below(&self, below: Option<Bytes>, mut most: Allowance) -> Result<Seen> {
-        Seen::of(self.file(), below, &mut most).map_err(unseen)
+    pub(crate) fn examine_below(
+        &self,
+        below: Option<Bytes>,
+        mut most: ExtentBudget,
+    ) -> Result<ImageBlocks> {
+        ImageBlocks::of(self.file(), below, &mut most).map_err(unseen)
     }
 
     /// Examines the blocks again under the pool's lock.
-    pub(crate) fn look_again(&self, seen: Seen, lock: &SpaceGuard) -> Result<Seen> {
+    pub(crate) fn examine_again(
+        &self,
+        seen: ImageBlocks,
+        lock: &SpaceGuard,
+    ) -> Result<ImageBlocks> {
         seen.again(self.file(), lock).map_err(unseen)
     }
 
     /// Allocates all missing blocks in a range.
-    fn allocate(&self, from: Bytes, to: Bytes, stubborn: Stubborn) -> io::Result<()> {
+    fn allocate(&self, from: Bytes, to: Bytes, retry: RetrySmaller) -> io::Result<()> {
         // XFS requires as much free space as the range is long, even if no block is missing (xfs_bmap_util.c,
         // `xfs_alloc_file_space`). So the range is allocated in parts, and in smaller ones when there is no room.
         let (mut at, mut step) = (from.0, STEP);
@@ -243,7 +256,7 @@ impl Image {
             let length = step.0.min(to.0 - at);
             match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, at, length) {
                 Ok(()) => at += length,
-                Err(Errno::NOSPC) if stubborn == Stubborn::Yes && step > SMALLEST_STEP => {
+                Err(Errno::NOSPC) if retry == RetrySmaller::Yes && step > SMALLEST_STEP => {
                     step = Bytes(step.0 / 2);
                 }
                 Err(error) => return Err(error.into()),
@@ -267,7 +280,7 @@ impl Image {
         let image = Image::of(file)?;
         // Blocks first, then the size, so that no part of the image ever lacks blocks.
         let allocated = match allocation {
-            Allocation::Full => image.allocate(Bytes(0), size, Stubborn::No),
+            Allocation::Full => image.allocate(Bytes(0), size, RetrySmaller::No),
             Allocation::Thin => Ok(()),
         };
         allocated

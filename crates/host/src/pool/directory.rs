@@ -10,7 +10,7 @@
 //! A pod with CAP_SYS_ADMIN can change every attribute of its volume's root, so nothing that the driver relies on is
 //! stored there. Both directories get and lose their names in one step.
 
-use super::{Pool, lacking::Owed, list, sync, volume_in};
+use super::{Pool, lacking::Debt, list, sync, volume_in};
 use crate::{
     VolumeId,
     fs::{
@@ -165,7 +165,7 @@ impl Pool {
         mark: &(impl Display + ?Sized),
         reserve: Reserve,
     ) -> Result<()> {
-        self.expect_room(size, reserve, Owed::default())?;
+        self.expect_room(size, reserve, Debt::default())?;
         // Left by a process that was killed.
         self.discard(NEW, volume)?;
         let make = |around: &File, name: &str| {

@@ -15,7 +15,7 @@ const NOTE: &str = "trusted.flexvol.flags";
 
 impl Directory {
     /// Runs a change that flags of the root may forbid. Clears the flags for it if needed.
-    pub(super) fn despite_flags<T>(&self, change: &dyn Fn() -> Result<T>) -> Result<T> {
+    pub(super) fn with_flags_cleared<T>(&self, change: &dyn Fn() -> Result<T>) -> Result<T> {
         let changed = match change() {
             Err(error) if error.kind() == ErrorKind::CapabilityMissing && self.take_flags()? => {
                 change()
@@ -35,7 +35,7 @@ impl Directory {
         let taken = self.taken_flags()?.union(found);
         attribute::write(&self.around, NOTE, &taken.bits())?;
         sync(&self.around)?;
-        immutable::open_up(&self.root).map_err(failed)
+        immutable::clear_flags(&self.root).map_err(failed)
     }
 
     /// Restores the cleared flags, including those that a killed process cleared.

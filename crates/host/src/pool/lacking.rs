@@ -9,7 +9,7 @@ use crate::{
     VolumeId,
     fs::{
         confine,
-        extents::{self, Allowance, Blocks},
+        extents::{self, Blocks, ExtentBudget},
     },
     lock::SpaceGuard,
 };
@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, fs::File, io};
 
 /// Space that fully allocated volumes were promised and do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct Shortfall {
     /// Minimum number of bytes.
     pub bytes: Bytes,
     /// Number of volumes that lack space.
@@ -35,7 +35,7 @@ pub struct Missing {
     pub unknown_volumes: usize,
 }
 
-impl Missing {
+impl Shortfall {
     /// Returns the maximum number of missing bytes, which no other volume may be promised.
     #[must_use]
     pub fn at_most(&self) -> Bytes {
@@ -45,26 +45,26 @@ impl Missing {
 
 /// Blocks of an image at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ImageBlocks {
     stat: Stat,
     below: Bytes,
     blocks: Blocks,
     in_place: bool,
 }
 
-impl Seen {
+impl ImageBlocks {
     /// Examines the first `below` bytes of a file, or the whole file.
     pub(crate) fn of(
         file: &File,
         below: Option<Bytes>,
-        allowance: &mut Allowance,
+        budget: &mut ExtentBudget,
     ) -> io::Result<Self> {
         let mut stat = fstat(file)?;
         let below = below.unwrap_or(size_of(&stat));
-        let blocks = extents::blocks(file, below, allowance)?;
+        let blocks = extents::blocks(file, below, budget)?;
         // Blocks that were added meanwhile and are lost later must not count as examined.
         stat.st_blocks = stat.st_blocks.max(fstat(file)?.st_blocks);
-        Ok(Seen {
+        Ok(ImageBlocks {
             blocks,
             in_place: extents::is_written_in_place(file)?,
             stat,
@@ -75,7 +75,7 @@ impl Seen {
     /// Derives the state from `stat` alone, if no file of the file system shares blocks.
     fn counted(stat: Stat) -> Self {
         let counted = counted(&stat);
-        Seen {
+        ImageBlocks {
             below: size_of(&stat),
             blocks: Blocks {
                 all: counted,
@@ -152,7 +152,7 @@ impl Seen {
             *blocks = Bytes(blocks.saturating_sub(gone).0.saturating_add(gained.0));
         }
         self.blocks.unread.0 += gone.0;
-        Seen {
+        ImageBlocks {
             stat: now,
             below,
             ..self
@@ -164,12 +164,12 @@ impl Seen {
         if self.is_as_before(&fstat(file)?) {
             return Ok(self);
         }
-        let new = Seen::of(file, Some(self.below), &mut Allowance::hurried(1))?;
+        let new = ImageBlocks::of(file, Some(self.below), &mut ExtentBudget::hurried(1))?;
         Ok(new.or(self))
     }
 
     /// Returns this state, unless the earlier state tells more.
-    fn or(self, before: Seen) -> Self {
+    fn or(self, before: ImageBlocks) -> Self {
         if self.blocks.unread == Bytes(0) || !before.is_same_file(&self.stat) {
             return self;
         }
@@ -183,22 +183,22 @@ impl Seen {
 
 /// Space that images were promised and do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct Debt {
     /// Missing blocks, in bytes.
     pub(crate) blocks: Bytes,
     /// Total size of the images whose extent maps need room. `None` for a thin pool.
     pub(crate) maps_of: Option<Bytes>,
 }
 
-impl Owed {
+impl Debt {
     /// Adds the debts of pools on the same file system. A thin pool must leave room for the maps of other pools'
     /// images; it needs none if there are no others.
-    pub(crate) fn and(self, other: Owed) -> Owed {
+    pub(crate) fn and(self, other: Debt) -> Debt {
         let maps_of = match (self.maps_of, other.maps_of) {
             (Some(ours), Some(theirs)) => Some(Bytes(ours.0.saturating_add(theirs.0))),
             (ours, theirs) => ours.or(theirs.filter(|images| *images > Bytes(0))),
         };
-        Owed {
+        Debt {
             blocks: Bytes(self.blocks.0.saturating_add(other.blocks.0)),
             maps_of,
         }
@@ -207,35 +207,35 @@ impl Owed {
 
 /// State of all images of a pool whose blocks are promised.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct PoolBlocks {
     allocation: Allocation,
-    images: BTreeMap<VolumeId, Seen>,
+    images: BTreeMap<VolumeId, ImageBlocks>,
 }
 
-impl Look {
+impl PoolBlocks {
     /// Returns what all images lack.
-    pub(crate) fn missing(&self) -> Missing {
-        self.missing_but(None)
+    pub(crate) fn shortfall(&self) -> Shortfall {
+        self.shortfall_but(None)
     }
 
-    fn missing_but(&self, but: Option<u64>) -> Missing {
-        let mut missing = Missing::default();
+    fn shortfall_but(&self, but: Option<u64>) -> Shortfall {
+        let mut shortfall = Shortfall::default();
         for seen in self.images.values() {
             if Some(seen.stat.st_ino) == but {
                 continue;
             }
             let (lacks, unknown) = (seen.lacks(), seen.unknown());
             if lacks > Bytes(0) {
-                missing.volumes += 1;
-                missing.copy_on_write += usize::from(!seen.in_place);
-                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks.0));
+                shortfall.volumes += 1;
+                shortfall.copy_on_write += usize::from(!seen.in_place);
+                shortfall.bytes = Bytes(shortfall.bytes.0.saturating_add(lacks.0));
             }
             if unknown > Bytes(0) {
-                missing.unknown_volumes += 1;
-                missing.unknown = Bytes(missing.unknown.0.saturating_add(unknown.0));
+                shortfall.unknown_volumes += 1;
+                shortfall.unknown = Bytes(shortfall.unknown.0.saturating_add(unknown.0));
             }
         }
-        missing
+        shortfall
     }
 
     /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
@@ -244,17 +244,17 @@ impl Look {
         pool: &Pool,
         but: Option<&Image>,
         _lock: &SpaceGuard,
-    ) -> Result<Owed> {
-        let now = pool.look_since(self, Allowance::hurried)?;
+    ) -> Result<Debt> {
+        let now = pool.examine_since(self, ExtentBudget::hurried)?;
         Ok(now.owed_now(but.map(|image| image.inode().number)))
     }
 
     /// Returns the debt according to the recorded state.
-    pub(crate) fn owed_now(&self, but: Option<u64>) -> Owed {
+    pub(crate) fn owed_now(&self, but: Option<u64>) -> Debt {
         let size = self.images.values().map(|seen| size_of(&seen.stat).0);
         let size = size.fold(0, u64::saturating_add);
-        Owed {
-            blocks: self.missing_but(but).at_most(),
+        Debt {
+            blocks: self.shortfall_but(but).at_most(),
             maps_of: (self.allocation == Allocation::Full).then_some(Bytes(size)),
         }
     }
@@ -266,31 +266,35 @@ impl Pool {
     ///
     /// # Errors
     /// Errors of the system calls.
-    pub fn missing(&self) -> Result<Missing> {
-        Ok(self.look(Allocation::Full)?.missing())
+    pub fn shortfall(&self) -> Result<Shortfall> {
+        Ok(self.examine_images(Allocation::Full)?.shortfall())
     }
 
     /// Examines all images whose missing blocks are promised. Takes a while.
-    pub(crate) fn look(&self, allocation: Allocation) -> Result<Look> {
-        let nothing = Look {
+    pub(crate) fn examine_images(&self, allocation: Allocation) -> Result<PoolBlocks> {
+        let nothing = PoolBlocks {
             allocation,
             images: BTreeMap::new(),
         };
-        self.look_since(&nothing, Allowance::patient)
+        self.examine_since(&nothing, ExtentBudget::patient)
     }
 
-    fn look_since(&self, before: &Look, allowance: fn(usize) -> Allowance) -> Result<Look> {
+    fn examine_since(
+        &self,
+        before: &PoolBlocks,
+        budget: fn(usize) -> ExtentBudget,
+    ) -> Result<PoolBlocks> {
         let failed = |error: io::Error| Error::system("examine an image", error);
-        let mut look = Look {
+        let mut found = PoolBlocks {
             allocation: before.allocation,
             images: BTreeMap::new(),
         };
-        if look.allocation == Allocation::Thin {
-            return Ok(look);
+        if found.allocation == Allocation::Thin {
+            return Ok(found);
         }
         let may_share = extents::may_share(&self.volumes).map_err(failed)?;
         let volumes = self.volume_ids()?;
-        let mut allowance = allowance(volumes.len());
+        let mut budget = budget(volumes.len());
         for volume in volumes {
             let name = volume.to_string();
             let now = match statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -304,20 +308,20 @@ impl Pool {
             let before = before.images.get(&volume).copied();
             let seen = match before {
                 Some(seen) if seen.is_as_before(&now) => seen,
-                _ if !may_share => Seen::counted(now),
+                _ if !may_share => ImageBlocks::counted(now),
                 before => {
                     // Without O_NONBLOCK: a lease, which another process' `find` may hold, must be waited for.
                     let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         file => file.map_err(failed)?,
                     };
-                    let seen = Seen::of(&file, None, &mut allowance).map_err(failed)?;
+                    let seen = ImageBlocks::of(&file, None, &mut budget).map_err(failed)?;
                     before.map_or(seen, |before| seen.or(before))
                 }
             };
-            look.images.insert(volume, seen);
+            found.images.insert(volume, seen);
         }
-        Ok(look)
+        Ok(found)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Directory, FIRST_BLOCKS, Pool, Reserve,
     directory::{self, GONE, NEW},
-    lacking::Owed,
+    lacking::Debt,
     list, sync,
 };
 use crate::{
@@ -115,7 +115,7 @@ impl Limited<'_> {
 
     /// Moves the root back into its project, despite inode flags that its owner set.
     fn rejoin(&self, directory: &Directory, record: &Record) -> Result<()> {
-        if directory.despite_flags(&|| self.limiter.join(&directory.root, record))? {
+        if directory.with_flags_cleared(&|| self.limiter.ensure_counted(&directory.root, record))? {
             log::warn!(
                 "the volume was moved out of its limit, or made read-only; what was written meanwhile is not counted"
             );
@@ -151,7 +151,7 @@ impl Limited<'_> {
             return Ok(false);
         };
         let limit = self.limiter.usage(&directory.root, &record)?.limit;
-        Ok(limit < record.size || !self.limiter.holds(&directory.root, &record)?)
+        Ok(limit < record.size || !self.limiter.is_counted(&directory.root, &record)?)
     }
 
     /// Creates a volume's directory, empty, limited and marked, and syncs it. It appears complete or not at all. The
@@ -200,7 +200,7 @@ impl Limited<'_> {
         let record = Record { project, size };
         // Before anything else: a removal finds by the record which project's limit to lift.
         attribute::write(&directory.around, RECORD, &record)?;
-        self.limiter.join(&directory.root, &record)?;
+        self.limiter.ensure_counted(&directory.root, &record)?;
         self.raise(directory, &record, size)
     }
 
@@ -265,7 +265,7 @@ impl Limited<'_> {
         if self.rules.overcommit {
             return self
                 .pool
-                .expect_room(FIRST_BLOCKS, self.rules.reserve, Owed::default());
+                .expect_room(FIRST_BLOCKS, self.rules.reserve, Debt::default());
         }
         let left = self.left(promised)?;
         if wanted <= left {

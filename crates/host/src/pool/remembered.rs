@@ -72,7 +72,7 @@ pub(super) fn goes_with(path: &Path, root: &File) -> bool {
 }
 
 /// Checks that a pool made at this path does not replace another remembered one.
-pub(super) fn expect_unknown_or(path: &Path, found: Option<PoolId>) -> Result<()> {
+pub(super) fn expect_not_replacing(path: &Path, found: Option<PoolId>) -> Result<()> {
     let shown = path.display();
     let again = format!("`flexvol pool init {shown} --replace`");
     let known = record(path)?.read().map_err(|error| {

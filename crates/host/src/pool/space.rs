@@ -1,6 +1,6 @@
 //! Space of a pool, and the part of it that volumes may take.
 
-use super::{Allocation, Pool, id::ID_FILE, lacking::Owed};
+use super::{Allocation, Pool, id::ID_FILE, lacking::Debt};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
@@ -69,7 +69,7 @@ pub struct Space {
 
 /// Space that a file system lacks for the extent maps of its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct MapShortage {
     /// Number of missing bytes.
     pub room: Bytes,
     /// Whether it is missing in metadata chunks. A balance of data chunks makes room for these on Btrfs.
@@ -109,12 +109,12 @@ impl Pool {
     /// a pool beside this one, belongs to them.
     ///
     /// # Errors
-    /// As for [`Pool::space`], [`Pool::missing`] and [`Pool::expect_readable_beside`], and when the file system takes
+    /// As for [`Pool::space`], [`Pool::shortfall`] and [`Pool::expect_readable_beside`], and when the file system takes
     /// no writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
         self.expect_not_read_only()?;
         // Before the free space is read: blocks that an image gets in between count twice instead of never.
-        let owed = self.look_around(allocation)?.owed_now();
+        let owed = self.examine_shared_space(allocation)?.owed_now();
         self.left(reserve, owed)
     }
 
@@ -127,7 +127,7 @@ impl Pool {
         Ok(())
     }
 
-    fn left(&self, reserve: Reserve, owed: Owed) -> Result<Bytes> {
+    fn left(&self, reserve: Reserve, owed: Debt) -> Result<Bytes> {
         let space = self.space()?;
         let free = space.free.saturating_sub(owed.blocks);
         let left = free.saturating_sub(reserve.of(space.size));
@@ -164,9 +164,12 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Pool::available`].
-    pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
+    pub fn map_shortage(&self) -> Result<Option<MapShortage>> {
         // Existing maps cannot be told from other metadata. This fraction of the need is never taken by maps.
-        let images = self.look_around(Allocation::Full)?.owed_now().maps_of;
+        let images = self
+            .examine_shared_space(Allocation::Full)?
+            .owed_now()
+            .maps_of;
         let images = images.unwrap_or_default();
         let (has, needed, not_theirs, of_metadata) = match self.maps()? {
             Maps::InMetadata(chunks) => {
@@ -178,11 +181,11 @@ impl Pool {
                 (self.space()?.free, needed, needed.0 / 10, false)
             }
         };
-        let lack = Lack {
+        let shortage = MapShortage {
             room: needed.saturating_sub(has),
             of_metadata,
         };
-        Ok((has.0 < not_theirs).then_some(lack))
+        Ok((has.0 < not_theirs).then_some(shortage))
     }
 
     /// Returns how much more space a balance of nearly empty data chunks certainly gives to images, on a Btrfs that
@@ -191,7 +194,7 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::available`].
     pub fn withheld_for_metadata(&self, reserve: Reserve) -> Result<Option<Bytes>> {
-        let owed = self.look_around(Allocation::Full)?.owed_now();
+        let owed = self.examine_shared_space(Allocation::Full)?.owed_now();
         let Maps::InMetadata(chunks) = self.maps()? else {
             return Ok(None);
         };
@@ -246,7 +249,7 @@ impl Pool {
 
     /// Checks that there is room before any is taken: a file system that runs full during an allocation takes the last
     /// block from every user. `owed` is what volumes were promised and do not have.
-    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Owed) -> Result<()> {
+    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Debt) -> Result<()> {
         let available = self.left(reserve, owed)?;
         if wanted <= available {
             return Ok(());

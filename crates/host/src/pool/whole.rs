@@ -1,7 +1,7 @@
 //! Allocation of the blocks that images lack.
 
-use super::{Allocation, Image, Pool, Reserve, blocks::TIMEOUT, lacking::Seen};
-use crate::{VolumeId, fs::extents::Allowance};
+use super::{Allocation, Image, Pool, Reserve, blocks::TIMEOUT, lacking::ImageBlocks};
+use crate::{VolumeId, fs::extents::ExtentBudget};
 use flexvol_sdk::{Bytes, Result};
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<()> {
         if allocation == Allocation::Full {
-            let seen = image.look()?;
+            let seen = image.examine()?;
             if let Err(error) =
                 self.restore(image, seen, volume, reserve, Some(Instant::now() + TIMEOUT))
             {
@@ -49,7 +49,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Allocates the blocks that an interrupted [`Pool::take`] did not.
+    /// Allocates the blocks that an interrupted [`Pool::adopt`] did not.
     ///
     /// # Errors
     /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when the pool has no room for them;
@@ -66,7 +66,7 @@ impl Pool {
         if allocation == Allocation::Thin {
             return Ok(());
         }
-        let seen = image.look_below(None, Allowance::WITHOUT_END)?;
+        let seen = image.examine_below(None, ExtentBudget::WITHOUT_END)?;
         match seen.is_in_place() {
             true => self
                 .restore(&image, seen, volume, reserve, None)
@@ -79,7 +79,7 @@ impl Pool {
     fn restore(
         &self,
         image: &Image,
-        seen: Seen,
+        seen: ImageBlocks,
         volume: &VolumeId,
         reserve: Reserve,
         end: Option<Instant>,
@@ -96,7 +96,7 @@ impl Pool {
         }
         image.expect_in_place()?;
         image.refill(seen, reserve, self, end)?;
-        match image.look()?.may_lack() {
+        match image.examine()?.may_lack() {
             Bytes(0) => {
                 log::info!("volume {volume} lacked {lacks} of its storage and has it again");
             }

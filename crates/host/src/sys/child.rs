@@ -5,9 +5,9 @@ use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::{fs, io, os::unix::process::CommandExt, process::Command};
 
 /// Gives the child its own session and umask (077), unblocks SIGXFSZ, which this process may have blocked, and lets it
-/// inherit only the descriptors 0, 1, 2 and `hold`. All of `hold` must stay open until the child is spawned.
-pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let hold: Vec<_> = hold.iter().map(AsRawFd::as_raw_fd).collect();
+/// inherit only the descriptors 0, 1, 2 and `inherit`. All of `inherit` must stay open until the child is spawned.
+pub(crate) fn isolate(command: &mut Command, inherit: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let inherit: Vec<_> = inherit.iter().map(AsRawFd::as_raw_fd).collect();
     // Listing descriptors allocates, which is forbidden after fork, so support for close_range is checked here.
     let highest = match close_on_exec_from(RawFd::MAX) {
         Ok(()) => None,
@@ -27,7 +27,7 @@ pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Res
             None => close_on_exec_from(3)?,
             Some(highest) => (3..=highest).for_each(|fd| set_close_on_exec(fd, true)),
         }
-        hold.iter().for_each(|&fd| set_close_on_exec(fd, false));
+        inherit.iter().for_each(|&fd| set_close_on_exec(fd, false));
         Ok(())
     };
     // SAFETY: the closure makes system calls only; it neither allocates nor locks, which is all

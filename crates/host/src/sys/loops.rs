@@ -99,7 +99,7 @@ pub(crate) fn clear(device: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// `LOOP_SET_CAPACITY`: makes the device as large as its file is now.
-pub(crate) fn follow_size(device: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: LOOP_SET_CAPACITY takes no argument.
     unsafe { ioctl::ioctl(device, ioctl::NoArg::<LOOP_SET_CAPACITY>::new()) }
 }

@@ -1,10 +1,10 @@
 //! System calls that neither std, nix nor rustix offers, each behind a safe function.
 
-pub(crate) mod apart;
 pub(crate) mod block;
 pub(crate) mod btrfs;
 pub(crate) mod btrfs_tree;
 pub(crate) mod child;
+pub(crate) mod disk_probe;
 pub(crate) mod fiemap;
 pub(crate) mod file_lease;
 pub(crate) mod fork;

@@ -5,7 +5,7 @@ use super::{
     reply::Reply,
     watch::{self, End, Fork, GRACE},
 };
-use crate::{DriverStatus, Error, ErrorKind, Open, left::Left, limits, log::Log};
+use crate::{DriverStatus, Error, ErrorKind, Open, leftover::LeftoverNote, limits, log::Log};
 use nix::sys::{
     resource::{Resource, getrlimit, setrlimit},
     signal::{SigSet, Signal},
@@ -46,8 +46,8 @@ pub(super) fn serve(
         log::set_max_level(log::LevelFilter::Info);
     }
     leave_no_core();
-    limits::outlive();
-    limits::lay_down_protection();
+    limits::survive_file_size_limit();
+    limits::drop_oom_protection();
     let reply = Arc::new(reply);
     answer_panic(&reply, arguments);
     let watched = Once::new();
@@ -61,7 +61,7 @@ pub(super) fn serve(
             watched.call_once(|| match program.fork {
                 Some(fork) => {
                     let configuration = program.configuration.as_deref();
-                    let left = watch::left_by(executable, configuration, arguments);
+                    let left = watch::leftover_note(executable, configuration, arguments);
                     work_apart(fork, &reply, left, arguments);
                 }
                 None => answer_sigterm(&reply, arguments),
@@ -107,7 +107,7 @@ fn answer_panic(reply: &Arc<Reply>, arguments: &[OsString]) {
 
 /// Returns in a second process, which does the work. The first process answers when the second one has ended or is
 /// stuck, and never returns.
-fn work_apart(fork: Fork, reply: &Arc<Reply>, left: Left, arguments: &[OsString]) {
+fn work_apart(fork: Fork, reply: &Arc<Reply>, left: LeftoverNote, arguments: &[OsString]) {
     if let Some(process) = left.process() {
         return answer_instead(reply, watch::still_there(&process), &LOG, arguments);
     }

@@ -8,8 +8,8 @@
 use super::reply::Reply;
 use crate::{
     Error, ErrorKind,
-    left::Left,
-    stillness::{Stillness, TICK, Threads, silent, stuck},
+    leftover::LeftoverNote,
+    stuck::{StuckDetector, TICK, Threads, stuck_error, unresponsive_error},
 };
 use nix::{
     errno::Errno,
@@ -51,7 +51,7 @@ pub(super) struct Worker {
     pid: Pid,
     signals: SignalFd,
     answer: File,
-    left: Left,
+    left: LeftoverNote,
 }
 
 /// How the worker ended.
@@ -63,7 +63,7 @@ pub(super) enum End {
 }
 
 /// Starts a worker. Returns `None` in the worker, whose reply then goes to the first process.
-pub(super) fn start(fork: Fork, reply: &Reply, left: Left) -> io::Result<Option<Worker>> {
+pub(super) fn start(fork: Fork, reply: &Reply, left: LeftoverNote) -> io::Result<Option<Worker>> {
     let answer = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
     let [ends, told] = [Signal::SIGCHLD, Signal::SIGTERM].map(|signal| {
         let mut set = SigSet::empty();
@@ -100,7 +100,7 @@ pub(super) fn start(fork: Fork, reply: &Reply, left: Left) -> io::Result<Option<
 impl Worker {
     /// Waits until the worker ends, is stuck, or does not end in time after SIGTERM.
     pub(super) fn end(mut self) -> End {
-        let mut stillness = Stillness::default();
+        let mut detector = StuckDetector::default();
         let mut stop = None;
         loop {
             if let Some(end) = self.ended() {
@@ -118,8 +118,8 @@ impl Worker {
             let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
             let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             match poll(&mut [signals], timeout) {
-                Ok(0) if stop.is_none() && stillness.is_stuck(self.threads()) => {
-                    return self.give_up(stuck());
+                Ok(0) if stop.is_none() && detector.is_stuck(self.threads()) => {
+                    return self.give_up(stuck_error());
                 }
                 Ok(_) => {}
                 // If the kernel refuses `poll`, wait for the worker without it.
@@ -188,7 +188,7 @@ impl Worker {
             }
         );
         log::warn!("{left}");
-        self.left.note(self.pid.as_raw().cast_unsigned());
+        self.left.record(self.pid.as_raw().cast_unsigned());
         End::Instead(error.because(left))
     }
 }
@@ -196,23 +196,23 @@ impl Worker {
 /// Returns the note of a worker for this call. Without the executable and the configuration, by their names and the
 /// configuration's state, a dead pool of one driver would stop the others, and a pool that was moved away from a dead
 /// disk. An argument with a secret does not count, so the directory alone identifies such a call.
-pub(super) fn left_by(
+pub(super) fn leftover_note(
     executable: &OsStr,
     configuration: Option<&Path>,
     arguments: &[OsString],
-) -> Left {
+) -> LeftoverNote {
     let state = configuration.and_then(|path| fs::metadata(path).ok());
     let state = state.map(|it| (it.dev(), it.ino(), it.ctime(), it.ctime_nsec()));
     let arguments = arguments.iter().map(|argument| {
         let has_secret = argument.to_string_lossy().contains("kubernetes.io/secret");
         (!has_secret).then_some(argument)
     });
-    Left::by((executable, state, arguments.collect::<Vec<_>>()))
+    LeftoverNote::of((executable, state, arguments.collect::<Vec<_>>()))
 }
 
 /// Returns the error for a call whose earlier worker, `process`, still exists.
 pub(super) fn still_there(process: &str) -> Error {
-    silent("the kernel has not answered an earlier call".to_owned())
+    unresponsive_error("the kernel has not answered an earlier call".to_owned())
         .because(format!("process {process} is still there"))
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let configuration = directory.path().join(".disk.toml");
         let note = |executable: &str, text: &[&str]| {
             let arguments: Vec<_> = text.iter().map(Into::into).collect();
-            let left = left_by(executable.as_ref(), Some(&configuration), &arguments);
+            let left = leftover_note(executable.as_ref(), Some(&configuration), &arguments);
             format!("{left:?}")
         };
         let secret = |value: &str| format!(r#"{{"kubernetes.io/secret/key":"{value}"}}"#);

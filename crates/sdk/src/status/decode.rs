@@ -48,7 +48,7 @@ impl<'de> de::Visitor<'de> for Reply {
                 }
                 "options" => put(&mut map, |options| reply.options = options)?,
                 "capacity" => put(&mut map, |bytes| reply.capacity = Some(Bytes(bytes)))?,
-                "missing" => put(&mut map, |bytes| reply.missing = Some(Bytes(bytes)))?,
+                "missing" => put(&mut map, |bytes| reply.shortfall = Some(Bytes(bytes)))?,
                 "topology" => put(&mut map, |labels| reply.topology = labels)?,
                 "fstype" => put(&mut map, |text| reply.fs_type = Some(text))?,
                 "errorclass" => put(&mut map, |word: String| {

@@ -152,10 +152,10 @@ prop_compose! {
         error_class in option::of(class()),
     ) -> DriverStatus {
         let [device, volume_name, fs_type] = texts;
-        let [volume_new_size, capacity, missing] = sizes.map(|size| size.map(Bytes));
+        let [volume_new_size, capacity, shortfall] = sizes.map(|size| size.map(Bytes));
         DriverStatus {
             status, message, device, volume_name, attached, capabilities, volume_new_size,
-            options, capacity, missing, topology, fs_type, error_class,
+            options, capacity, shortfall, topology, fs_type, error_class,
         }
     }
 }

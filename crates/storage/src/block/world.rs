@@ -368,7 +368,7 @@ fn is_claimed(device: &Device) -> Result<bool> {
     match device.claim() {
         Ok(_) => Ok(false),
         Err(busy) if busy.kind() == ErrorKind::Busy => {
-            device.expect_no_holder()?;
+            device.expect_not_stacked()?;
             Ok(true)
         }
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use flexvol_sdk::{Bytes, Filesystem, Result};
 use std::{fs::File, os::fd::AsFd};
 
 /// Completes the report of a volume with its device, mounts and content.
-pub(crate) fn look<B: BlockBackend>(
+pub(crate) fn complete_report<B: BlockBackend>(
     backend: &B,
     mounts: &Mounts,
     report: &mut VolumeReport,
@@ -26,7 +26,7 @@ pub(crate) fn look<B: BlockBackend>(
             size: device.size()?,
         });
         report.mounts = mounts.of(report.id, Shown::Device(number));
-        if !B::answers(number)? {
+        if !B::is_responsive(number)? {
             return Ok(());
         }
     }

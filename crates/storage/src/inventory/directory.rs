@@ -10,7 +10,7 @@ use flexvol_sdk::{Bytes, Result};
 use std::os::fd::AsFd;
 
 /// Completes the report of a volume with its mounts. Its file system spans its whole limit.
-pub(crate) fn look<B: DirectoryBackend>(
+pub(crate) fn complete_report<B: DirectoryBackend>(
     backend: &B,
     mounts: &Mounts,
     report: &mut VolumeReport,

@@ -119,8 +119,8 @@ impl Exploration {
             End::NoProgress => self.fault(format!("{goal:?} makes no progress"), start),
             End::Success(end, steps) => {
                 self.longest = self.longest.max(steps.len());
-                if let Some(lie) = lie(start, end, dir, goal) {
-                    self.fault(format!("{goal:?} is a Success, but {lie}"), start);
+                if let Some(contradiction) = contradiction(start, end, dir, goal) {
+                    self.fault(format!("{goal:?} is a Success, but {contradiction}"), start);
                 }
             }
             End::Refused(..) if *goal == Goal::Unmounted => {
@@ -210,7 +210,7 @@ impl Exploration {
 }
 
 /// Returns what contradicts a Success.
-fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
+fn contradiction(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
     let size = end.asset.as_ref().map_or(0, |(size, _)| *size);
     let whole = |at_least: u64| match end.disk {
         Disk::Filesystem { size, torn, .. } => size >= at_least && !torn,

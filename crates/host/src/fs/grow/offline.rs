@@ -260,7 +260,7 @@ fn limits<'a>(hold: &'a [BorrowedFd<'a>]) -> Limits<'a> {
     Limits {
         deadline: TIMEOUT,
         at_deadline: AtDeadline::Leave,
-        hold,
+        inherit: hold,
     }
 }
 

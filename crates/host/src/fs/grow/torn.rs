@@ -96,17 +96,19 @@ fn correct(file: &File, copy: u64) -> io::Result<bool> {
     let (mut superblock, mut other) = ([0; 1024], [0; 1024]);
     file.read_exact_at(&mut superblock, SUPERBLOCK)?;
     file.read_exact_at(&mut other, copy)?;
-    let Some(checksum) = expected(&superblock).filter(|_| lasts(&superblock, &other)) else {
+    let Some(checksum) =
+        expected(&superblock).filter(|_| constant_fields_match(&superblock, &other))
+    else {
         return Ok(false);
     };
     let difference = checksum ^ le32(&superblock, CHECKSUM).unwrap_or(checksum);
-    if difference == 0 || is_by_chance(difference) {
+    if difference == 0 || is_bit_flip(difference) {
         return Ok(false);
     }
     let newest = match Journal::new(file, &superblock) {
-        Some(journal) if !journal.is_told()? => return Ok(false),
+        Some(journal) if !journal.state_matches_superblock()? => return Ok(false),
         Some(journal) => match journal.last_superblock()? {
-            Some(newest) if is_whole(&newest) && lasts(&newest, &other) => newest,
+            Some(newest) if is_whole(&newest) && constant_fields_match(&newest, &other) => newest,
             Some(_) => return Ok(false),
             None => superblock,
         },
@@ -153,7 +155,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 /// Whether two checksums differ by one flipped bit that no write changes alone. Then the disk returned wrong data, and
 /// no write is missing. The tools write a superblock in runs of changed words, the checksum last, and the first run may
 /// change a single bit of a time.
-fn is_by_chance(difference: u32) -> bool {
+fn is_bit_flip(difference: u32) -> bool {
     let mut sum = 1;
     let byte = (0..CHECKSUM).rev().find(|_| {
         (0..8).any(|_| {
@@ -168,7 +170,7 @@ fn is_by_chance(difference: u32) -> bool {
 }
 
 /// Whether every field that does not change in use equals that of the copy.
-fn lasts(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
+fn constant_fields_match(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
     let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
     let features = |bytes: &[u8]| {
         [
@@ -204,13 +206,13 @@ mod tests {
         for changes in [0x4, 0xc, 0x34, 0x5a, 0x194] {
             superblock[changes] = 1;
         }
-        assert!(lasts(&superblock, &copy));
+        assert!(constant_fields_match(&superblock, &copy));
         for at in [
             0x18, 0x39, 0x58, 0x70, 0xe0, 0xfe, 0x160, 0x270, 0x280, 0x3fb,
         ] {
             let mut other = superblock;
             other[at] = 1;
-            assert!(!lasts(&other, &copy), "{at:#x}");
+            assert!(!constant_fields_match(&other, &copy), "{at:#x}");
         }
     }
 

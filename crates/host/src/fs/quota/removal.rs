@@ -44,7 +44,7 @@ fn remove_root(around: &File, name: &str, time: Duration) -> Result<()> {
         return remove_subvolume(around, name, &directory, time);
     }
     // An immutable directory can neither leave its project nor be removed.
-    immutable::open_up(&directory).map_err(failed)?;
+    immutable::clear_flags(&directory).map_err(failed)?;
     // A directory with a damaged record is removed too; its quota stays and limits nothing.
     let record = Record::of(around).unwrap_or_else(|error| {
         log::warn!("the quota of the volume stays: {}", error.report());
@@ -69,7 +69,7 @@ fn remove_subvolume(parent: &File, name: &str, directory: &File, time: Duration)
     // Flags cannot be cleared in a read-only subvolume.
     if !immutable::flags(directory).map_err(failed)?.is_empty() {
         sys::btrfs::make_writable(directory.as_fd()).map_err(|error| failed(error.into()))?;
-        immutable::open_up(directory).map_err(failed)?;
+        immutable::clear_flags(directory).map_err(failed)?;
     }
     let text = CString::new(name).map_err(|error| failed(error.into()))?;
     // Pods can create nested subvolumes, which must be removed first.

@@ -71,11 +71,11 @@ fn what_cannot_be_moved_goes_from_the_deepest_up() {
     let top = File::open(&path).unwrap();
     let mut removal = Removal {
         end: Instant::now() + LONG,
-        lifted: 0,
+        moved_up: 0,
         root: &top,
     };
-    removal.sink(top.try_clone().unwrap()).unwrap();
-    assert_eq!(removal.lifted, 0, "nothing was moved");
+    removal.remove_bottom_up(top.try_clone().unwrap()).unwrap();
+    assert_eq!(removal.moved_up, 0, "nothing was moved");
     assert_eq!(names(&path), [""; 0]);
 }
 

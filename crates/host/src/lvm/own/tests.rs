@@ -91,42 +91,42 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         &["vg0-m_rimage_0", "vg0-strange_rimage_1"],
     );
     let mut disks = disks();
-    let foreign = |on: &str| Whose::Foreign(on.to_owned());
-    for (name, whose) in [
-        ("vg0-thin", Whose::Own),
-        ("vg0-early", Whose::Own),
-        ("vg0-new", Whose::Own),
-        ("vg0-degraded", Whose::Own),
+    let foreign = |on: &str| DeviceOwner::Foreign(on.to_owned());
+    for (name, owner) in [
+        ("vg0-thin", DeviceOwner::Own),
+        ("vg0-early", DeviceOwner::Own),
+        ("vg0-new", DeviceOwner::Own),
+        ("vg0-degraded", DeviceOwner::Own),
         ("vg0-mixed", foreign("sdb")),
         ("vg0-part", foreign("sdb")),
         ("vg0-strange", foreign("sdb")),
-        ("vg0-cached", Whose::Own),
+        ("vg0-cached", DeviceOwner::Own),
         ("evil-cached", foreign("vg0-raw")),
         ("evil-pooled", foreign("vg0-raw")),
         ("evil-on_raw", foreign("vg0-raw")),
         ("evil-hidden", foreign("other-hidden_tdata")),
-        ("vg0-gone", Whose::Gone("away".to_owned())),
-        ("vg0-half", Whose::Gone("away".to_owned())),
-        ("vg0-mirror", Whose::Own),
-        ("vg0-dead", Whose::Gone("vg0-m_rimage_1".to_owned())),
-        ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
+        ("vg0-gone", DeviceOwner::Gone("away".to_owned())),
+        ("vg0-half", DeviceOwner::Gone("away".to_owned())),
+        ("vg0-mirror", DeviceOwner::Own),
+        ("vg0-dead", DeviceOwner::Gone("vg0-m_rimage_1".to_owned())),
+        ("vg0-empty", DeviceOwner::Unknown("vg0-empty".to_owned())),
     ] {
         assert_eq!(
             disks.judge(&root.path().join(name)).unwrap(),
-            whose,
+            owner,
             "{name}"
         );
     }
     // If a disk is missing, the owner of another disk is unknown, and so is that of a device partly on it.
     disks.complete = false;
     for name in ["vg0-mixed", "vg0-forged_tdata", "vg0-part"] {
-        let whose = disks.judge(&root.path().join(name)).unwrap();
-        assert_eq!(whose, Whose::Unknown("sdb".to_owned()), "{name}");
+        let owner = disks.judge(&root.path().join(name)).unwrap();
+        assert_eq!(owner, DeviceOwner::Unknown("sdb".to_owned()), "{name}");
     }
     // A leg on the unknown disk does not affect the others.
     for name in ["vg0-strange", "vg0-half"] {
-        let whose = disks.judge(&root.path().join(name)).unwrap();
-        assert_eq!(whose, Whose::Own, "{name}");
+        let owner = disks.judge(&root.path().join(name)).unwrap();
+        assert_eq!(owner, DeviceOwner::Own, "{name}");
     }
 }
 

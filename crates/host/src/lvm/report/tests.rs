@@ -36,7 +36,7 @@ fn a_group_and_its_thin_pool_are_two_places() {
     );
     assert_eq!(linear.tags, ["x", "y=1:z"]);
     assert_eq!(linear.segments, 2);
-    assert!(linear.is_plain && !group.volume("tp0").unwrap().is_plain);
+    assert!(linear.is_removed_alone && !group.volume("tp0").unwrap().is_removed_alone);
 
     let thin = parse(&json, Some("tp0")).unwrap().unwrap();
     let of_thin_pool = key("ffeeddccbbaa99887766554433221100");
@@ -59,7 +59,7 @@ fn what_would_take_others_with_it_is_not_plain() {
     ] {
         let volume = LINEAR.replace("\"public\"", &format!("{role:?}"));
         let group = parse(&report(&[&volume]), None).unwrap().unwrap();
-        assert_eq!(group.volumes[0].is_plain, plain, "{role}");
+        assert_eq!(group.volumes[0].is_removed_alone, plain, "{role}");
     }
 }
 
@@ -73,7 +73,7 @@ fn a_volume_that_was_given_a_cache_is_still_one() {
         .unwrap();
     let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
     assert_eq!(names, ["flexvol-01", "tp0"]);
-    assert!(group.volumes[0].is_plain);
+    assert!(group.volumes[0].is_removed_alone);
 }
 
 #[test]

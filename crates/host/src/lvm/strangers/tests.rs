@@ -114,11 +114,11 @@ impl Node {
     }
 
     /// Names and owners of the devices that a change runs into.
-    fn obstacles(&self, disks: &Disks, changed: &Changed<'_>) -> Vec<(String, Whose)> {
-        let says_so = |uuid: &str, name: &str| changed.may_come_upon(disks, uuid, name);
+    fn conflicts(&self, disks: &Disks, changed: &Changed<'_>) -> Vec<(String, DeviceOwner)> {
+        let says_so = |uuid: &str, name: &str| changed.may_conflict(disks, uuid, name);
         let found = disks.strangers(self.0.path(), says_so).unwrap();
-        let found = disks.obstacles(found, changed, &group()).unwrap();
-        let mut found: Vec<_> = found.into_iter().map(|it| (it.name, it.whose)).collect();
+        let found = disks.conflicts(found, changed, &group()).unwrap();
+        let mut found: Vec<_> = found.into_iter().map(|it| (it.name, it.owner)).collect();
         found.sort();
         found
     }
@@ -148,29 +148,29 @@ fn a_change_comes_upon_its_own_volume_and_upon_what_that_lies_on() {
         node.make(name, uuid, &[on]);
     }
     let changed = about(Some(&first), Some("tp0"));
-    let each = |ours: &Whose| {
-        let theirs = Whose::Foreign("sdb".to_owned());
+    let each = |ours: &DeviceOwner| {
+        let theirs = DeviceOwner::Foreign("sdb".to_owned());
         [
             ("evil-x", ours),
             ("evil-x-tpool", ours),
             ("evil-y", ours),
             ("vg0-flexvol--1", &theirs),
-            ("vg0-tp0", &Whose::Gone("away".to_owned())),
+            ("vg0-tp0", &DeviceOwner::Gone("away".to_owned())),
             ("vg0-tp0-tpool", &theirs),
             ("vg0-tp0_tmeta", &theirs),
         ]
-        .map(|(name, whose)| (name.to_owned(), whose.clone()))
+        .map(|(name, owner)| (name.to_owned(), owner.clone()))
     };
     let mut disks = disks();
     assert_eq!(
-        node.obstacles(&disks, &changed),
-        each(&Whose::Foreign("sdb".to_owned()))
+        node.conflicts(&disks, &changed),
+        each(&DeviceOwner::Foreign("sdb".to_owned()))
     );
     // A UUID of another group is certain even then.
     disks.complete = false;
     assert_eq!(
-        node.obstacles(&disks, &changed),
-        each(&Whose::Unknown("sdb".to_owned()))
+        node.conflicts(&disks, &changed),
+        each(&DeviceOwner::Unknown("sdb".to_owned()))
     );
 }
 
@@ -179,9 +179,9 @@ fn a_thin_pool_is_come_upon_that_has_the_uuid_and_the_name_of_ours() {
     let node = Node::new();
     node.make("vg0-tp0", &uuid(32), &["sdb"]);
     node.make("vg0-other", &uuid(33), &["sdb"]);
-    let theirs = Whose::Foreign("sdb".to_owned());
+    let theirs = DeviceOwner::Foreign("sdb".to_owned());
     assert_eq!(
-        node.obstacles(&disks(), &about(Some(&uuid(1)), Some("tp0"))),
+        node.conflicts(&disks(), &about(Some(&uuid(1)), Some("tp0"))),
         [("vg0-tp0".to_owned(), theirs)]
     );
 }
@@ -198,7 +198,7 @@ fn a_lost_leg_is_in_nobodys_way_while_the_other_is_there() {
         node.make("vg0-tp0_tdata_rimage_1", &uuid(40), &["sda"]);
         let legs = ["vg0-tp0_tdata_rimage_0", "vg0-tp0_tdata_rimage_1"];
         node.make("vg0-tp0_tdata", &uuid(5), &legs);
-        assert_eq!(node.obstacles(&disks, &changed), [], "{complete} {on}");
+        assert_eq!(node.conflicts(&disks, &changed), [], "{complete} {on}");
     }
 }
 
@@ -213,7 +213,7 @@ fn what_lies_on_a_disk_that_has_gone_is_in_the_way_with_all_that_is_on_it() {
     node.make("vg0-flexvol--1", &first, &["vg0-tp0-tpool"]);
     let changed = about(Some(&first), None);
     let names = |disks: &Disks| {
-        let found = node.obstacles(disks, &changed).into_iter();
+        let found = node.conflicts(disks, &changed).into_iter();
         found.map(|(name, _)| name).collect::<Vec<_>>()
     };
     let mut disks = disks();

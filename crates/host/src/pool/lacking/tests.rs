@@ -11,9 +11,9 @@ fn stat(size: u64, blocks: u64) -> Stat {
     stat
 }
 
-fn seen(size: u64, all: u64, own: u64, unread: u64) -> Seen {
+fn seen(size: u64, all: u64, own: u64, unread: u64) -> ImageBlocks {
     let of = |mebibytes: u64| Bytes(mebibytes * MIB);
-    Seen {
+    ImageBlocks {
         stat: stat(size, all),
         below: of(size),
         blocks: Blocks {
@@ -65,7 +65,7 @@ fn an_image_that_grew_owns_what_it_gained() {
 
 #[test]
 fn pools_beside_each_other_owe_what_both_do() {
-    let owed = |blocks: u64, maps_of: Option<u64>| Owed {
+    let owed = |blocks: u64, maps_of: Option<u64>| Debt {
         blocks: Bytes(blocks),
         maps_of: maps_of.map(Bytes),
     };

@@ -11,7 +11,7 @@ use flexvol_host::{
     Device, Uuid,
     block::probe,
     fs::{
-        format::{self, Ground},
+        format::{self, MkfsTarget},
         grow,
     },
     mount::Detached,
@@ -142,13 +142,13 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         // lock protects the device; the child inherits it.
         drop(claim);
         let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
-        let ground = Ground {
+        let target = MkfsTarget {
             keep_allocation: !thin,
             proof: B::PROOF,
         };
         // Try to mount before marking the volume ready: the kernel may refuse the new file system, and a ready
         // volume is never formatted again.
-        let made = format::mkfs(device, filesystem, uuid, ground, self.lock).and_then(|()| {
+        let made = format::mkfs(device, filesystem, uuid, target, self.lock).and_then(|()| {
             Detached::new(device, filesystem).map_err(|refused| {
                 refused.advise("nothing is stored in it yet, and the next mount formats it anew")
             })

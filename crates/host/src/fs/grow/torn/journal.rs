@@ -50,7 +50,7 @@ impl<'a> Journal<'a> {
 
     /// Whether the superblock says that the journal must be replayed, or the journal is empty. False where that cannot
     /// be determined. Without the flag, the kernel wipes the journal (`ext4_load_journal`, fs/ext4/super.c).
-    pub(super) fn is_told(&self) -> io::Result<bool> {
+    pub(super) fn state_matches_superblock(&self) -> io::Result<bool> {
         if le32(self.superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0) {
             return Ok(true);
         }
@@ -164,29 +164,29 @@ mod tests {
         file
     }
 
-    fn is_told(file: &File, superblock: &[u8; 1024]) -> bool {
+    fn state_matches_superblock(file: &File, superblock: &[u8; 1024]) -> bool {
         let journal = Journal::new(file, superblock).unwrap();
-        journal.is_told().unwrap()
+        journal.state_matches_superblock().unwrap()
     }
 
     #[test]
     fn a_journal_with_something_in_it_must_be_told_of() {
         for extents in [false, true] {
             let mut superblock = superblock(extents);
-            assert!(is_told(&file(0), &superblock));
-            assert!(!is_told(&file(7), &superblock));
+            assert!(state_matches_superblock(&file(0), &superblock));
+            assert!(!state_matches_superblock(&file(7), &superblock));
             superblock[INCOMPATIBLE] = 4;
-            assert!(is_told(&file(7), &superblock));
+            assert!(state_matches_superblock(&file(7), &superblock));
         }
     }
 
     #[test]
     fn where_no_journal_is_found_nothing_is_known() {
         let empty = tempfile::tempfile().unwrap();
-        assert!(!is_told(&empty, &superblock(true)));
+        assert!(!state_matches_superblock(&empty, &superblock(true)));
         let mut deep = superblock(true);
         deep[MAP + 6] = 1;
-        assert!(!is_told(&file(0), &deep));
+        assert!(!state_matches_superblock(&file(0), &deep));
         let mut none = superblock(true);
         none[COMPATIBLE] = 0;
         assert!(Journal::new(&empty, &none).is_none());

@@ -225,7 +225,7 @@ fn idle_device<B: ManagedBackend>(
     dry_run: bool,
 ) -> Result<Option<Leftover>> {
     let is_leftover = |device: &Device| -> Result<bool> {
-        Ok(backend.was_left(device)?
+        Ok(backend.is_leftover(device)?
             && match device.claim() {
                 Ok(_) => true,
                 Err(busy) if busy.kind() == ErrorKind::Busy => false,

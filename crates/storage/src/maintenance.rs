@@ -30,27 +30,27 @@ const LEFT_OVER: Duration = Duration::from_secs(3600);
 /// A backend whose pools an administrator can maintain.
 pub trait ManagedBackend: BlockBackend {
     /// Storage that is not yet a volume of the pool.
-    type Stray;
+    type Unmanaged;
 
     /// Opens storage that is to be adopted, exclusively; `None` if there is none.
     ///
     /// # Errors
     /// When it cannot become a volume of this pool as it is.
-    fn stray(&self, path: &Path) -> Result<Option<Self::Stray>>;
+    fn open_unmanaged(&self, path: &Path) -> Result<Option<Self::Unmanaged>>;
 
     /// Returns its block device, to inspect its content.
     ///
     /// # Errors
     /// When there is none.
-    fn look(&self, stray: &Self::Stray, volume: &VolumeId) -> Result<Device>;
+    fn device_of(&self, unmanaged: &Self::Unmanaged, volume: &VolumeId) -> Result<Device>;
 
     /// Makes it a volume with this mark, atomically.
     ///
     /// # Errors
     /// When it is no volume afterwards.
-    fn take(&self, stray: Self::Stray, volume: &VolumeId, mark: &Mark) -> Result<()>;
+    fn adopt(&self, unmanaged: Self::Unmanaged, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
-    /// Completes an interrupted [`ManagedBackend::take`] for the volume that it made.
+    /// Completes an interrupted [`ManagedBackend::adopt`] for the volume that it made.
     ///
     /// # Errors
     /// When something may remain to be done.
@@ -69,7 +69,7 @@ pub trait ManagedBackend: BlockBackend {
     ///
     /// # Errors
     /// When the device does not answer.
-    fn was_left(&self, device: &Device) -> Result<bool>;
+    fn is_leftover(&self, device: &Device) -> Result<bool>;
 
     /// Lists volumes whose creation was interrupted, for [`Catalog::discard`](crate::Catalog::discard).
     ///
@@ -184,7 +184,7 @@ pub struct Leftover {
 }
 
 /// Administration of the pools of a driver.
-pub trait Upkeep: Inventory {
+pub trait Maintenance: Inventory {
     /// Makes existing storage a volume, after inspecting its content. A whole file system of a known kind that
     /// the kernel mounts and that has nothing behind it is kept. Storage that is proven blank is formatted by
     /// the first mount, if requested. Everything else is refused and left unchanged.
@@ -209,19 +209,19 @@ pub trait Upkeep: Inventory {
 }
 
 /// A driver for administrators, who may also maintain its pools.
-pub struct Keeper<K: Kind> {
+pub struct PoolAdmin<K: Kind> {
     pools: Rc<[Pool<K::Backend>]>,
     driver: VolumeDriver,
 }
 
-impl<K: Kind> fmt::Debug for Keeper<K> {
+impl<K: Kind> fmt::Debug for PoolAdmin<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.driver.fmt(f)
     }
 }
 
-impl<K: Kind> Keeper<K> {
-    /// Makes a keeper of these pools. A second process first checks that a pool answers, so that a dead pool is
+impl<K: Kind> PoolAdmin<K> {
+    /// Administers these pools. A second process first checks that a pool answers, so that a dead pool is
     /// an error and does not block the caller.
     #[must_use]
     pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self
@@ -231,11 +231,11 @@ impl<K: Kind> Keeper<K> {
         let pools: Vec<_> = pools.into_iter().map(Pool::unless_silent).collect();
         let pools: Rc<[_]> = pools.into();
         let driver = VolumeDriver::over::<K>(&pools, settings);
-        Keeper { pools, driver }
+        PoolAdmin { pools, driver }
     }
 }
 
-impl<K: Kind> Inventory for Keeper<K> {
+impl<K: Kind> Inventory for PoolAdmin<K> {
     fn pools(&self) -> Vec<PoolReport> {
         self.driver.pools()
     }
@@ -253,9 +253,9 @@ impl<K: Kind> Inventory for Keeper<K> {
     }
 }
 
-impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
+impl<B: ManagedBackend> Maintenance for PoolAdmin<Block<B>> {
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted> {
-        self.take(adoption)
+        self.adopt_storage(adoption)
     }
 
     fn tidy(&self, dry_run: bool, tell: &mut dyn FnMut(Leftover)) {
@@ -272,7 +272,7 @@ impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
     }
 }
 
-impl<B: ManagedDirectories> Upkeep for Keeper<Directory<B>> {
+impl<B: ManagedDirectories> Maintenance for PoolAdmin<Directory<B>> {
     fn adopt(&self, _: &Adoption) -> Result<Adopted> {
         Err(Error::new(
             ErrorKind::Invalid,

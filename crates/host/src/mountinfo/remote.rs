@@ -9,14 +9,14 @@ use std::{
 };
 
 /// Types of fs/nfs, fs/smb, fs/ceph, fs/9p, fs/afs, fs/autofs. FUSE has a subtype for each server.
-const SERVED: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs"];
+const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs"];
 
 /// Lifetime of the cached table: callers ask for a thousand devices in a row, and a table has thousands of mounts.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Mount {
-    pub(crate) fn is_served(&self) -> bool {
-        SERVED.contains(&self.filesystem.as_str()) || self.filesystem.starts_with("fuse")
+    pub(crate) fn is_remote(&self) -> bool {
+        REMOTE.contains(&self.filesystem.as_str()) || self.filesystem.starts_with("fuse")
     }
 }
 
@@ -33,22 +33,22 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn is_on_served(path: &Path) -> Result<bool> {
+pub(crate) fn is_on_remote(path: &Path) -> Result<bool> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = table.take().filter(|table| table.read.elapsed() < FRESH);
     let fresh = match fresh {
         Some(fresh) => fresh,
         None => Table::read()?,
     };
-    Ok(table.insert(fresh).is_on_served(path))
+    Ok(table.insert(fresh).is_on_remote(path))
 }
 
 impl Table {
     fn read() -> Result<Table> {
         let mounts = read()?.into_iter();
         let mounts = mounts.map(|mount| {
-            let is_served = mount.is_served();
-            (mount.mount_point, is_served)
+            let is_remote = mount.is_remote();
+            (mount.mount_point, is_remote)
         });
         Ok(Table {
             mounts: mounts.collect(),
@@ -56,16 +56,16 @@ impl Table {
         })
     }
 
-    fn is_on_served(&self, path: &Path) -> bool {
-        let mut served = self.mounts.iter().filter(|(_, is_served)| *is_served);
-        if !served.any(|(place, _)| path.starts_with(place)) {
+    fn is_on_remote(&self, path: &Path) -> bool {
+        let mut remote = self.mounts.iter().filter(|(_, is_remote)| *is_remote);
+        if !remote.any(|(place, _)| path.starts_with(place)) {
             return false;
         }
         // The deepest mount point has the path, and of several mounts there the last one.
         let above = self.mounts.iter();
         let above = above.filter(|(place, _)| path.starts_with(place));
         let holds = above.max_by_key(|(place, _)| place.as_os_str().len());
-        holds.is_some_and(|(_, is_served)| *is_served)
+        holds.is_some_and(|(_, is_remote)| *is_remote)
     }
 }
 
@@ -82,19 +82,19 @@ mod tests {
             ("/hidden", true),
             ("/hidden", false),
         ];
-        let mounts = mounts.map(|(place, is_served)| (PathBuf::from(place), is_served));
+        let mounts = mounts.map(|(place, is_remote)| (PathBuf::from(place), is_remote));
         let table = Table {
             mounts: mounts.into(),
             read: Instant::now(),
         };
-        for (path, is_served) in [
+        for (path, is_remote) in [
             ("/image", true),
             ("/local/image", false),
             ("/localimage", true),
             ("/local/served/image (deleted)", true),
             ("/hidden/image", false),
         ] {
-            assert_eq!(table.is_on_served(Path::new(path)), is_served, "{path}");
+            assert_eq!(table.is_on_remote(Path::new(path)), is_remote, "{path}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Adoption of storage that others made.
 
-use super::{Adopted, Adoption, Keeper, ManagedBackend};
+use super::{Adopted, Adoption, ManagedBackend, PoolAdmin};
 use crate::{
     backend::Backend,
     block::Block,
@@ -22,8 +22,8 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 
-impl<B: ManagedBackend> Keeper<Block<B>> {
-    pub(super) fn take(&self, adoption: &Adoption) -> Result<Adopted> {
+impl<B: ManagedBackend> PoolAdmin<Block<B>> {
+    pub(super) fn adopt_storage(&self, adoption: &Adoption) -> Result<Adopted> {
         expect_known(&self.pools)?;
         let pool = named(&self.pools, adoption.pool.as_deref())?;
         let backend = pool.open()?;
@@ -32,7 +32,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
             .map(|handle| backend.find(&VolumeId::of(&handle)))
             .transpose()?;
         let existing = existing.flatten();
-        let (handle, changed) = match (backend.stray(&adoption.path), before, existing) {
+        let (handle, changed) = match (backend.open_unmanaged(&adoption.path), before, existing) {
             (Ok(Some(_)), _, Some(_)) => return Err(taken()),
             (Err(error), _, Some(_)) => {
                 return Err(taken()
@@ -64,14 +64,14 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 return Err(Error::new(ErrorKind::NotFound, "there is no such image")
                     .because(adoption.path.display().to_string()));
             }
-            (Ok(Some(stray)), bound, None) => {
+            (Ok(Some(unmanaged)), bound, None) => {
                 let handle = match bound {
                     Some(handle) => handle,
                     None => flexvol_host::random::handle()?,
                 };
                 let lock = lock::volume(&VolumeId::of(&handle), LOCK_DEADLINE)?;
                 backend.invalidate_cache();
-                let taken = self.take_over(&backend, stray, handle, adoption, pool);
+                let taken = self.take_over(&backend, unmanaged, handle, adoption, pool);
                 if let Err(error) = taken {
                     backend.invalidate_cache();
                     // If the storage could not be given back, it is a volume and keeps its lock.
@@ -87,13 +87,13 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
     fn take_over(
         &self,
         backend: &B,
-        stray: B::Stray,
+        unmanaged: B::Unmanaged,
         handle: Handle,
         adoption: &Adoption,
         pool: &Pool<B>,
     ) -> Result<()> {
         let volume = VolumeId::of(&handle);
-        let device = backend.look(&stray, &volume)?;
+        let device = backend.device_of(&unmanaged, &volume)?;
         let size = device.size()?;
         pool.policy()
             .admit(size.max(adoption.size.unwrap_or_default()))?;
@@ -134,7 +134,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 "another volume took the name meanwhile",
             ));
         }
-        backend.take(stray, &volume, &mark)
+        backend.adopt(unmanaged, &volume, &mark)
     }
 
     /// Refuses a file system whose UUID a volume already has: both could not be mounted, and it is unclear

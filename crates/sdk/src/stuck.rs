@@ -16,9 +16,9 @@ const STILL: u32 = 6;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
     /// Number of context switches until now.
-    pub moves: u64,
+    pub context_switches: u64,
     /// At least one thread waits in the kernel uninterruptibly (state `D`).
-    pub waits: bool,
+    pub is_uninterruptible: bool,
 }
 
 impl Threads {
@@ -37,8 +37,8 @@ impl Threads {
     #[must_use]
     pub fn and(self, others: Threads) -> Threads {
         Threads {
-            moves: self.moves + others.moves,
-            waits: self.waits || others.waits,
+            context_switches: self.context_switches + others.context_switches,
+            is_uninterruptible: self.is_uninterruptible || others.is_uninterruptible,
         }
     }
 
@@ -56,41 +56,42 @@ impl Threads {
         }
         let count = |name| fields(name)?.parse::<u64>().ok();
         Some(Threads {
-            moves: count("voluntary_ctxt_switches")? + count("nonvoluntary_ctxt_switches")?,
-            waits: state.starts_with('D'),
+            context_switches: count("voluntary_ctxt_switches")?
+                + count("nonvoluntary_ctxt_switches")?,
+            is_uninterruptible: state.starts_with('D'),
         })
     }
 }
 
 /// Counts for how many looks the threads have not moved.
 #[derive(Debug, Default)]
-pub struct Stillness {
-    moves: Option<u64>,
+pub struct StuckDetector {
+    context_switches: Option<u64>,
     still: u32,
 }
 
-impl Stillness {
+impl StuckDetector {
     /// Takes one more look, a [`TICK`] after the last one. Returns whether the threads have been still for so long
     /// that nobody should wait for them any more.
     pub fn is_stuck(&mut self, seen: Option<Threads>) -> bool {
-        let moves = seen.map(|threads| threads.moves);
-        let moved = moves.is_none() || moves != self.moves;
+        let context_switches = seen.map(|threads| threads.context_switches);
+        let moved = context_switches.is_none() || context_switches != self.context_switches;
         self.still = if moved { 0 } else { self.still + 1 };
-        self.moves = moves;
+        self.context_switches = context_switches;
         self.still >= STILL
     }
 }
 
 /// The error for an operation whose process is stuck.
 #[must_use]
-pub fn stuck() -> Error {
+pub fn stuck_error() -> Error {
     let seconds = (TICK * STILL).as_secs();
-    silent(format!("the kernel did not answer within {seconds} s"))
+    unresponsive_error(format!("the kernel did not answer within {seconds} s"))
 }
 
 /// An error about something that waits for the kernel, with advice for the administrator.
 #[must_use]
-pub fn silent(what: String) -> Error {
+pub fn unresponsive_error(what: String) -> Error {
     Error::new(
         ErrorKind::TimedOut,
         what + ": a file system is frozen (thaw it with fsfreeze -u), or a disk or a server is silent; look into the kernel's log on the node",
@@ -108,7 +109,12 @@ mod tests {
                 "Name:\tloop\nUmask:\t0077\nState:\t{state}\nThreads:\t1\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t2\n"
             ))
         };
-        let still = |moves, waits| Some(Threads { moves, waits });
+        let still = |context_switches, is_uninterruptible| {
+            Some(Threads {
+                context_switches,
+                is_uninterruptible,
+            })
+        };
         assert_eq!(status("D (disk sleep)", 7), still(9, true));
         assert_eq!(status("S (sleeping)", 0), still(2, false));
         for moving in ["R (running)", "T (stopped)", "t (tracing stop)"] {
@@ -119,15 +125,20 @@ mod tests {
 
     #[test]
     fn only_who_never_moves_is_stuck() {
-        let at = |moves| Some(Threads { moves, waits: true });
-        let mut stillness = Stillness::default();
+        let at = |context_switches| {
+            Some(Threads {
+                context_switches,
+                is_uninterruptible: true,
+            })
+        };
+        let mut detector = StuckDetector::default();
         let looks = [at(1), at(1), None, at(1), at(1), at(1), at(1), at(1), at(2)];
-        assert!(looks.iter().all(|look| !stillness.is_stuck(*look)));
-        assert!((0..5).all(|_| !stillness.is_stuck(at(2))));
-        assert!(stillness.is_stuck(at(2)));
+        assert!(looks.iter().all(|look| !detector.is_stuck(*look)));
+        assert!((0..5).all(|_| !detector.is_stuck(at(2))));
+        assert!(detector.is_stuck(at(2)));
         // A process that looks at itself is running.
         let own = std::process::id();
-        let mut stillness = Stillness::default();
-        assert!((0..10).all(|_| !stillness.is_stuck(Threads::of(own))));
+        let mut detector = StuckDetector::default();
+        assert!((0..10).all(|_| !detector.is_stuck(Threads::of(own))));
     }
 }

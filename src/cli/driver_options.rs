@@ -1,6 +1,6 @@
 //! Selection of the driver for a verb.
 
-use super::which::unnamed;
+use super::installed_driver::unnamed;
 use crate::{
     config::Config,
     installed::Installed,
@@ -8,12 +8,12 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use clap::Args;
-use flexvol_storage::{Upkeep, VolumeDriver};
+use flexvol_storage::{Maintenance, VolumeDriver};
 use std::path::{Path, PathBuf};
 
 /// The options that name a driver.
 #[derive(Debug, Args)]
-pub struct Configured {
+pub struct DriverOptions {
     /// An installed driver [default: this executable, or the only one]
     #[arg(long, value_name = "VENDOR/DRIVER", help_heading = "Driver")]
     driver: Option<DriverName>,
@@ -33,7 +33,7 @@ pub struct Chosen {
     is_known: bool,
 }
 
-impl Configured {
+impl DriverOptions {
     /// Returns the driver that was named, or the default one.
     pub fn choose(&self, here: &Installed) -> Result<Chosen> {
         let (installed, config) = match (&self.config, &self.driver) {
@@ -111,9 +111,9 @@ impl Chosen {
     }
 
     /// Returns the driver for commands.
-    pub fn upkeep(&self) -> Box<dyn Upkeep> {
+    pub fn maintenance(&self) -> Box<dyn Maintenance> {
         let config = &self.config;
-        (config.backend.upkeep)(&config.pools, config.settings())
+        (config.backend.maintenance)(&config.pools, config.settings())
     }
 }
 

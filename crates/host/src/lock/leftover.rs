@@ -10,7 +10,7 @@ use super::{
     same_file, wait,
 };
 use crate::deadline::Deadline;
-use flexvol_sdk::{Error, Result, stillness::silent};
+use flexvol_sdk::{Error, Result, stuck::unresponsive_error};
 use std::{
     fs::{self, File, TryLockError},
     io,
@@ -24,14 +24,14 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Observes the holders of a lock while this process waits for it.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct HolderWatch {
     since: Option<(Vec<(Process, Tasks)>, Instant)>,
 }
 
-impl Look {
+impl HolderWatch {
     /// Returns one of `holders` if all of them are ending and showed no activity for [`GRACE`]. `None` also if all of
     /// them have ended: then another process holds the lock.
-    pub(super) fn left(&mut self, holders: Vec<Process>) -> Option<Process> {
+    pub(super) fn stuck_holder(&mut self, holders: Vec<Process>) -> Option<Process> {
         let there = holders.into_iter().filter_map(|holder| {
             let tasks = holder.tasks()?;
             Some((holder, tasks))
@@ -61,7 +61,7 @@ pub(super) fn still_there(process: Option<&Process>) -> Error {
         |it| it.pid.to_string(),
     );
     let waits = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
-    silent("an earlier call still waits for the kernel".to_owned()).because(format!(
+    unresponsive_error("an earlier call still waits for the kernel".to_owned()).because(format!(
         "process {process} was killed and stays, in {waits}"
     ))
 }

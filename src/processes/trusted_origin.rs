@@ -12,7 +12,7 @@ const SYS_ADMIN: u32 = 21;
 
 /// The origin of a trusted process, which no tenant's pod can imitate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum TrustedOrigin {
     /// Root on the node, with all rights and in no pod; perhaps in a container of its own.
     Node,
     /// In a static pod, whose manifest is a file on the node, as kubeadm runs the control plane.
@@ -21,32 +21,34 @@ pub enum Standing {
 
 /// The properties of this process with which others are compared.
 #[derive(Debug)]
-pub struct Here {
+pub struct OwnProcess {
     user_namespace: Option<(u64, u64)>,
     /// The control groups of process 1.
     first: String,
 }
 
-impl Here {
-    pub fn look() -> Here {
+impl OwnProcess {
+    pub fn read() -> OwnProcess {
         let first = Proc::open(1).and_then(|first| first.read("cgroup"));
-        Here {
+        OwnProcess {
             user_namespace: Proc::own().and_then(|own| user_namespace(&own)),
             first: first.unwrap_or_default(),
         }
     }
 
-    /// Returns the standing of a process; `None` if a tenant may have started it or that is unknown. Reads none of
+    /// Returns the origin of a process; `None` if a tenant may have started it or that is unknown. Reads none of
     /// its memory, since the owner of the memory could block the reader.
-    pub fn standing(&self, process: &Proc) -> Option<Standing> {
+    pub fn trusted_origin(&self, process: &Proc) -> Option<TrustedOrigin> {
         // A process in another user namespace may be root only there.
         let namespace = user_namespace(process)?;
         if self.user_namespace != Some(namespace) {
             return None;
         }
-        match place(&process.read("cgroup")?, &self.first)? {
-            Place::StaticPod => Some(Standing::StaticPod),
-            Place::Node => is_roots(&process.read("status")?)?.then_some(Standing::Node),
+        match cgroup_origin(&process.read("cgroup")?, &self.first)? {
+            CgroupOrigin::StaticPod => Some(TrustedOrigin::StaticPod),
+            CgroupOrigin::Node => {
+                is_roots(&process.read("status")?)?.then_some(TrustedOrigin::Node)
+            }
         }
     }
 }
@@ -69,19 +71,19 @@ fn is_roots(status: &str) -> Option<bool> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CgroupOrigin {
     Node,
     StaticPod,
 }
 
-/// Determines the standing from `/proc/PID/cgroup`, which has a path for each hierarchy, relative to the root of
+/// Determines the origin from `/proc/PID/cgroup`, which has a path for each hierarchy, relative to the root of
 /// this process's cgroup namespace. `first` is the same file of process 1. Returns `None` if the process is, or may
 /// be, in a tenant's pod.
 ///
 /// Kubelet puts its pods below `kubepods` (pkg/kubelet/cm/node_container_manager_linux.go), or a slice whose name
 /// ends so.
-fn place(groups: &str, first: &str) -> Option<Place> {
-    let mut place = Place::Node;
+fn cgroup_origin(groups: &str, first: &str) -> Option<CgroupOrigin> {
+    let mut origin = CgroupOrigin::Node;
     let mut hierarchies = 0;
     for (hierarchy, path) in groups.lines().filter_map(hierarchy_of) {
         hierarchies += 1;
@@ -91,7 +93,7 @@ fn place(groups: &str, first: &str) -> Option<Place> {
         if names.clone().next().is_some() {
             let pod = names.find_map(pod_of)?;
             is_static(pod).then_some(())?;
-            place = Place::StaticPod;
+            origin = CgroupOrigin::StaticPod;
             continue;
         }
         // In a container, the names above its namespace's root are not visible. Process 1 is in no pod. So a
@@ -100,7 +102,7 @@ fn place(groups: &str, first: &str) -> Option<Place> {
         let first = first.clone().find(|(other, _)| *other == hierarchy);
         (ups(path) >= ups(first?.1)).then_some(())?;
     }
-    (hierarchies > 0).then_some(place)
+    (hierarchies > 0).then_some(origin)
 }
 
 /// Splits one line into the hierarchy's number and path.
@@ -155,8 +157,8 @@ mod tests {
     #[test]
     fn a_pods_process_is_told_by_its_control_group() {
         const FIRST: &str = "0::/init.scope";
-        let node = Some(Place::Node);
-        let fixed = Some(Place::StaticPod);
+        let node = Some(CgroupOrigin::Node);
+        let fixed = Some(CgroupOrigin::StaticPod);
         for (path, found) in [
             ("/".to_owned(), node),
             ("/system.slice/kubelet.service".to_owned(), node),
@@ -171,21 +173,21 @@ mod tests {
             // A pod can make control groups of its own below its own.
             (format!("/kubepods/pod0b1e55ed-0000-4000-8000-0000000000aa/4c01/kubepods/pod{STATIC}"), None),
         ] {
-            assert_eq!(place(&format!("0::{path}\n"), FIRST), found, "{path}");
+            assert_eq!(cgroup_origin(&format!("0::{path}\n"), FIRST), found, "{path}");
         }
-        assert_eq!(place("", FIRST), None);
+        assert_eq!(cgroup_origin("", FIRST), None);
         let older = |pod: &str| format!("2:cpu,cpuacct:{pod}\n1:name=systemd:/\n0::/\n");
         let first = "2:cpu,cpuacct:/\n1:name=systemd:/init.scope\n0::/init.scope\n";
-        assert_eq!(place(&older("/"), first), node);
+        assert_eq!(cgroup_origin(&older("/"), first), node);
         assert_eq!(
-            place(
+            cgroup_origin(
                 &older("/kubepods/besteffort/pod0b1e55ed-0000-4000-8000-0000000000aa/x"),
                 first
             ),
             None
         );
         assert_eq!(
-            place(&older("/"), "0::/\n"),
+            cgroup_origin(&older("/"), "0::/\n"),
             None,
             "a hierarchy that the first has not"
         );
@@ -194,10 +196,10 @@ mod tests {
     #[test]
     fn from_a_pod_its_own_processes_and_those_beside_it_are_none_of_the_node() {
         const FIRST: &str = "0::/../../../../init.scope";
-        let found = |path: &str| place(&format!("0::{path}\n"), FIRST);
+        let found = |path: &str| cgroup_origin(&format!("0::{path}\n"), FIRST);
         assert_eq!(
             found("/../../../../system.slice/kubelet.service"),
-            Some(Place::Node)
+            Some(CgroupOrigin::Node)
         );
         assert_eq!(found("/"), None);
         assert_eq!(

@@ -15,15 +15,15 @@ const DIRECTORY: &str = "/run/flexvol/left";
 
 /// The note of a process that may be left behind, named after what the process does.
 #[derive(Debug)]
-pub struct Left(PathBuf);
+pub struct LeftoverNote(PathBuf);
 
-impl Left {
+impl LeftoverNote {
     /// Returns the note of a process that does `what`, which must differ from what all other processes of the node
     /// do, those of other drivers included.
-    pub fn by(what: impl Hash) -> Left {
+    pub fn of(what: impl Hash) -> LeftoverNote {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
-        Left(Path::new(DIRECTORY).join(format!("{:016x}", hasher.finish())))
+        LeftoverNote(Path::new(DIRECTORY).join(format!("{:016x}", hasher.finish())))
     }
 
     /// Returns the id of the process that was left behind with this note, if it still exists. Removes the notes of
@@ -47,7 +47,7 @@ impl Left {
     }
 
     /// Notes that this process is left behind, unless it has ended.
-    pub fn note(&self, process: u32) {
+    pub fn record(&self, process: u32) {
         let process = process.to_string();
         let Some(began) = began_of(&process) else {
             return;
@@ -95,21 +95,22 @@ mod tests {
     #[test]
     fn a_process_is_found_by_its_own_note_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let [left, other] = ["left/a", "left/b"].map(|name| Left(directory.path().join(name)));
+        let [left, other] =
+            ["left/a", "left/b"].map(|name| LeftoverNote(directory.path().join(name)));
         assert_eq!(left.process(), None);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        left.note(child.id());
+        left.record(child.id());
         assert_eq!(left.process(), Some(child.id().to_string()));
         assert_eq!(other.process(), None);
         // A later process with the same id.
         left.write(&format!("{} 1", id())).unwrap();
         assert_eq!(left.process(), None);
         assert!(!left.0.exists());
-        left.note(child.id());
+        left.record(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(left.process(), None);
-        left.note(child.id());
+        left.record(child.id());
         assert!(!left.0.exists());
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     mount,
     sys::fork::{fork, leave},
 };
-use flexvol_sdk::{left::Left, stillness::Threads};
+use flexvol_sdk::{leftover::LeftoverNote, stuck::Threads};
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
@@ -22,29 +22,29 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Fewest context switches within [`SILENCE`] that count as progress. A thread that queues behind others for the same
 /// resource wakes whenever one of them gives up, so a single wakeup does not count.
-const FEW: u64 = 3;
+const MIN_SWITCHES: u64 = 3;
 
 /// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Runs `look`, which looks into the directory `place`, in a child process and returns whether it completed.
+/// Runs `check`, which looks into the directory `place`, in a child process and returns whether it completed.
 ///
 /// A child, because a thread that waits in the kernel for a dead server or disk cannot be ended. Returns false once the
 /// kernel has hardly scheduled the child for ten seconds; slow work that progresses is waited for. The child stays
 /// until the kernel answers it, and until then the same place does not answer anybody: a second child would only stay
-/// beside it. The findings of `look` are lost; a caller that needs them repeats it.
+/// beside it. The findings of `check` are lost; a caller that needs them repeats it.
 ///
 /// # Errors
 /// When the child cannot be created, as for [`fork()`].
-pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
-    let left = place.map(left_by);
-    if left.as_ref().and_then(Left::process).is_some() {
+pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<bool> {
+    let left = place.map(leftover_note);
+    if left.as_ref().and_then(LeftoverNote::process).is_some() {
         return Ok(false);
     }
     let Some(process) = fork()? else {
         // A process that reads this program's output to its end must not wait for an abandoned child.
         if mute().is_ok() {
-            look();
+            check();
         }
         leave()
     };
@@ -53,9 +53,9 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
     let mut pause = Pause::default();
     while !has_ended(pid)? {
         let threads = Threads::of(process.unsigned_abs());
-        let moves = threads.map(|threads| threads.moves);
-        if moves.is_none_or(|moves| moves >= seen + FEW) {
-            (seen, since) = (moves.unwrap_or(seen), Instant::now());
+        let switches = threads.map(|threads| threads.context_switches);
+        if switches.is_none_or(|switches| switches >= seen + MIN_SWITCHES) {
+            (seen, since) = (switches.unwrap_or(seen), Instant::now());
         } else if since.elapsed() >= SILENCE {
             let _ = kill_process(pid, Signal::KILL);
             let death = Instant::now() + DEATH;
@@ -63,7 +63,7 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
                 pause.sleep();
             }
             if let Some(left) = &left {
-                left.note(process.unsigned_abs());
+                left.record(process.unsigned_abs());
             }
             return Ok(false);
         }
@@ -75,9 +75,9 @@ pub fn answers(place: Option<&Path>, look: &dyn Fn()) -> io::Result<bool> {
 /// Returns the note of a child that looks into this directory. The number of the file system keeps the directory of
 /// another disk, mounted there in place of a dead one, from counting as dead too. While the child waits, no other file
 /// system gets that number.
-pub(crate) fn left_by(place: &Path) -> Left {
+pub(crate) fn leftover_note(place: &Path) -> LeftoverNote {
     let mount = mount::holding(place, None).ok().flatten();
-    Left::by(("silence", mount.map(|mount| mount.number), place))
+    LeftoverNote::of(("silence", mount.map(|mount| mount.number), place))
 }
 
 fn has_ended(process: Pid) -> io::Result<bool> {

@@ -9,7 +9,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct InstalledDriver {
     /// An installed driver [default: this executable, or the only one]
     #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: Option<DriverName>,
@@ -19,7 +19,7 @@ pub struct Which {
     plugin_dir: Option<PathBuf>,
 }
 
-impl Which {
+impl InstalledDriver {
     /// Returns the driver that was named.
     pub fn name(&self) -> Option<&DriverName> {
         self.name.as_ref()

@@ -12,21 +12,21 @@ use std::{ffi::CStr, io};
 
 /// Child process that asks one disk.
 #[derive(Debug)]
-pub(crate) struct Apart(Pid);
+pub(crate) struct DiskProbe(Pid);
 
-impl Apart {
+impl DiskProbe {
     /// Begins to sync the file at this path.
-    pub(crate) fn sync(path: &CStr) -> io::Result<Apart> {
-        Apart::start(path, sync)
+    pub(crate) fn sync(path: &CStr) -> io::Result<DiskProbe> {
+        DiskProbe::start(path, sync)
     }
 
     /// Begins to resolve this path.
-    pub(crate) fn look(path: &CStr) -> io::Result<Apart> {
-        Apart::start(path, look)
+    pub(crate) fn resolve(path: &CStr) -> io::Result<DiskProbe> {
+        DiskProbe::start(path, resolve)
     }
 
     /// Starts the child. `ask` must make system calls only.
-    fn start(path: &CStr, ask: fn(&CStr) -> Result<(), Errno>) -> io::Result<Apart> {
+    fn start(path: &CStr, ask: fn(&CStr) -> Result<(), Errno>) -> io::Result<DiskProbe> {
         let highest = child::highest_descriptor()?;
         // SAFETY: the child makes system calls only, which is all that is allowed after fork, and
         // ends without returning.
@@ -43,7 +43,7 @@ impl Apart {
             }
         };
         let pid = Pid::from_raw(pid).filter(|_| pid > 0);
-        pid.map(Apart).ok_or_else(io::Error::last_os_error)
+        pid.map(DiskProbe).ok_or_else(io::Error::last_os_error)
     }
 
     /// Returns the child's result; `None` while it runs.
@@ -65,7 +65,7 @@ impl Apart {
     }
 
     /// Kills the child without waiting for it. A child that waits for a disk goes when the disk answers.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn kill(&self) {
         if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
             log::debug!("cannot end a process that asks a disk: {error}");
         }
@@ -77,7 +77,7 @@ fn sync(path: &CStr) -> Result<(), Errno> {
     rustix::fs::fsync(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn look(path: &CStr) -> Result<(), Errno> {
+fn resolve(path: &CStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(drop)
 }

@@ -2,7 +2,7 @@
 
 /// A difference that is no fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Shape {
+pub enum Variant {
     /// Volumes are attached, and mounted by `mountdevice`.
     Attached,
     /// `mount` too, after `mountdevice`.
@@ -19,29 +19,29 @@ pub enum Shape {
     RoundsUp,
 }
 
-/// The shapes and their words.
-const SHAPES: [(&str, Shape); 7] = [
-    ("attached", Shape::Attached),
-    ("three-stages", Shape::ThreeStages),
-    ("leaves-mounting", Shape::LeavesMounting),
-    ("refuses-at-attach", Shape::RefusesAtAttach),
-    ("fixed-size", Shape::FixedSize),
-    ("pooled", Shape::Pooled),
-    ("rounds-up", Shape::RoundsUp),
+/// The variants and their words.
+const VARIANTS: [(&str, Variant); 7] = [
+    ("attached", Variant::Attached),
+    ("three-stages", Variant::ThreeStages),
+    ("leaves-mounting", Variant::LeavesMounting),
+    ("refuses-at-attach", Variant::RefusesAtAttach),
+    ("fixed-size", Variant::FixedSize),
+    ("pooled", Variant::Pooled),
+    ("rounds-up", Variant::RoundsUp),
 ];
 
 /// The unit of a backend that rounds up.
 pub const UNIT: u64 = 512 << 20;
 
-impl Shape {
+impl Variant {
     pub fn of(word: &str) -> Option<Self> {
-        let known = SHAPES.iter().find(|(name, _)| *name == word);
-        known.map(|(_, shape)| *shape)
+        let known = VARIANTS.iter().find(|(name, _)| *name == word);
+        known.map(|(_, variant)| *variant)
     }
 
-    /// Whether volumes of this shape are attached.
+    /// Whether volumes of this variant are attached.
     pub fn attaches(self) -> bool {
-        use Shape::{
+        use Variant::{
             Attached, FixedSize, LeavesMounting, Pooled, RefusesAtAttach, RoundsUp, ThreeStages,
         };
         match self {
