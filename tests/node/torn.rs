@@ -18,6 +18,7 @@ tests! {
         => torn_in_growth;
     "an ext4 volume whose superblock tore before its growth was written there is mended by the next mount", NEEDS
         => torn_before_growth;
+    "an ext4 volume whose group descriptors are older than its growth is mended by the next mount", NEEDS => old_descriptors;
     "an ext4 or ext3 volume with one wrong bit is refused and left as it is, with the journal that has what was synced", NEEDS
         => one_bit;
     "an ext4 with a seed of its checksums in a sector that reads as zeros is refused and left as it is", NEEDS
@@ -130,6 +131,44 @@ fn torn_before_growth(_: &Points) {
     pod.unmount().success();
     assert!(is_clean(&image), "not mended");
     node.delete(&volume).success();
+}
+
+/// The superblock tells of a growth of which the descriptors of its groups do not: the journal has both, and the kernel
+/// looks at them before it replays it.
+fn old_descriptors(points: &Points) {
+    const DESCRIPTORS: u64 = 4096;
+    const INODE_TABLE: u64 = DESCRIPTORS + 8;
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("ext4");
+    node.pod(&volume).unmount().success();
+    let image = volume.image(&node.sandbox);
+    let mut before = [0; 4096];
+    let read = File::open(&image).unwrap();
+    read.read_exact_at(&mut before, DESCRIPTORS).unwrap();
+    grow_by_tools(&node, &volume);
+    cut_off(&node, &volume);
+    let write = File::options().write(true).open(&image).unwrap();
+    write.write_all_at(&before, DESCRIPTORS).unwrap();
+    write.sync_all().unwrap();
+
+    // A bit of another group is damage, whatever the journal has.
+    flip(&image, INODE_TABLE, 0x10);
+    let pod = node.pod(&volume);
+    let damaged = fs::read(&image).unwrap();
+    assert!(pod.mount("rw").failure().contains("does not accept"));
+    assert!(fs::read(&image).unwrap() == damaged, "changed");
+    points.add(1);
+    flip(&image, INODE_TABLE, 0x10);
+
+    pod.mount("rw").success();
+    node.holds_the_file(&volume);
+    expect_synced(&pod);
+    let space = statvfs(pod.dir()).unwrap();
+    assert!(space.blocks() * space.fragment_size() > SIZE);
+    pod.unmount().success();
+    assert!(is_clean(&image), "not mended");
+    node.delete(&volume).success();
+    points.add(1);
 }
 
 /// Leaves in the image the content after a power cut just after a file was synced.

@@ -148,7 +148,7 @@ pub fn mend(
     }
     drop(device.claim()?);
     let (found, details) = ext_superblock(device)?;
-    if mends_superblock(device, &found, details)? {
+    if mends_superblock(device, &found, details)? || mends_descriptors(device, &found, details)? {
         return Ok(());
     }
     if was_begun && details.resize_was_cut {
@@ -172,6 +172,21 @@ fn mends_superblock(device: &Device, found: &Superblock, details: ExtDetails) ->
         device.sync()?;
     }
     Ok(was_torn)
+}
+
+/// Writes group descriptors from the journal where a cut growth left them behind the superblock. Returns whether it did.
+fn mends_descriptors(device: &Device, found: &Superblock, details: ExtDetails) -> Result<bool> {
+    let were_behind = match details.first_copy {
+        Some(copy) => torn::write_descriptors(device, found, copy)?,
+        None => false,
+    };
+    if were_behind {
+        log::info!(
+            "group descriptors were older than the superblock and are as the journal has them"
+        );
+        device.sync()?;
+    }
+    Ok(were_behind)
 }
 
 /// Checks with `e2fsck -f -n`, which writes nothing: `-p` would remove the names of damaged files, and report that it

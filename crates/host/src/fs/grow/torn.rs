@@ -12,7 +12,10 @@
 //! of a copy, the journal must be in the state that the superblock claims, and the copy must not tell of a larger file
 //! system than the superblock or the journal.
 
+mod descriptors;
 mod journal;
+
+pub(super) use descriptors::write_descriptors;
 
 use crate::{
     block::device::Device,
@@ -147,7 +150,12 @@ fn shifted(sum: u32) -> u32 {
 
 /// The kernel's `crc32c(~0, ...)`, which omits the final inversion.
 fn crc32c(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(!0, |sum, byte| {
+    crc32c_after(!0, bytes)
+}
+
+/// The same of bytes that follow those with this sum.
+fn crc32c_after(sum: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(sum, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| shifted(sum))
     })
 }

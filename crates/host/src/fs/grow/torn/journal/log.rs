@@ -52,12 +52,18 @@ struct Tag {
 impl Journal<'_> {
     /// Returns the superblock that a replay leaves: that of the last committed transaction that has one.
     pub(in super::super) fn last_superblock(&self) -> io::Result<Option<[u8; 1024]>> {
-        let Some(log) = self.block(0)?.and_then(|block| Log::read(&block)) else {
-            return Ok(None);
-        };
-        let (block_of_superblock, from) = match self.block {
+        let (number, from) = match self.block {
             1024 => (1, 0),
             _ => (0, 1024),
+        };
+        let block = self.last(number)?;
+        Ok(block.and_then(|block| block[from..].first_chunk().copied()))
+    }
+
+    /// Returns a block of the file system as a replay leaves it: as in the last committed transaction that has it.
+    pub(in super::super) fn last(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(log) = self.block(0)?.and_then(|block| Log::read(&block)) else {
+            return Ok(None);
         };
         let (mut committed, mut written) = (None, None);
         let (mut at, mut transaction) = (log.start, log.transaction);
@@ -77,8 +83,8 @@ impl Journal<'_> {
                             return Ok(committed);
                         };
                         left = rest;
-                        if tag.block == block_of_superblock {
-                            written = self.data(at, &tag, from)?;
+                        if tag.block == number {
+                            written = self.data(at, &tag)?;
                         }
                         at = log.after(at);
                     }
@@ -94,15 +100,15 @@ impl Journal<'_> {
         Ok(committed)
     }
 
-    /// Reads 1 KiB of a data block in the log, from offset `from` on.
-    fn data(&self, at: u32, tag: &Tag, from: usize) -> io::Result<Option<[u8; 1024]>> {
+    /// Reads a data block in the log.
+    fn data(&self, at: u32, tag: &Tag) -> io::Result<Option<Vec<u8>>> {
         let mut block = self.block(at)?;
         if let Some(block) = &mut block
             && tag.flags & ESCAPED != 0
         {
             block[..4].copy_from_slice(&MAGIC.to_be_bytes());
         }
-        Ok(block.and_then(|block| block[from..].first_chunk().copied()))
+        Ok(block)
     }
 }
 
