@@ -155,9 +155,7 @@ impl TagRow {
     pub(super) fn is_in_another_group(&self, group: &str, id: PoolId) -> bool {
         bare(&self.vg_uuid) != group && tags(&self.tags).iter().any(|it| is_of_pool(it, id))
     }
-}
 
-impl TagRow {
     /// Returns the group's UUID if it, or this thin pool in it, is a pool; only one of the `known` pools, if there are
     /// any.
     pub(super) fn group_of_pool(&self, known: &[PoolId]) -> Option<String> {

@@ -163,30 +163,34 @@ pub fn mend(
 
 /// Writes the checksum of a torn superblock again. Returns whether it was torn.
 fn mends_superblock(device: &Device, found: &Superblock, details: ExtDetails) -> Result<bool> {
-    let was_torn = match details.first_copy {
-        Some(copy) => torn::write_checksum(device, found, copy)?,
-        None => false,
-    };
-    if was_torn {
-        log::info!("the superblock was torn and has its checksum again");
-        device.sync()?;
-    }
-    Ok(was_torn)
+    const DONE: &str = "the superblock was torn and has its checksum again";
+    mends_by_copy(device, found, details, torn::write_checksum, DONE)
 }
 
 /// Writes group descriptors from the journal where a cut growth left them behind the superblock. Returns whether it did.
 fn mends_descriptors(device: &Device, found: &Superblock, details: ExtDetails) -> Result<bool> {
-    let were_behind = match details.first_copy {
-        Some(copy) => torn::write_descriptors(device, found, copy)?,
+    const DONE: &str =
+        "group descriptors were older than the superblock and are as the journal has them";
+    mends_by_copy(device, found, details, torn::write_descriptors, DONE)
+}
+
+/// Repairs what a copy of the superblock proves, if there is a copy, and logs that it is `done`.
+fn mends_by_copy(
+    device: &Device,
+    found: &Superblock,
+    details: ExtDetails,
+    mend: fn(&Device, &Superblock, u64) -> Result<bool>,
+    done: &str,
+) -> Result<bool> {
+    let mended = match details.first_copy {
+        Some(copy) => mend(device, found, copy)?,
         None => false,
     };
-    if were_behind {
-        log::info!(
-            "group descriptors were older than the superblock and are as the journal has them"
-        );
+    if mended {
+        log::info!("{done}");
         device.sync()?;
     }
-    Ok(were_behind)
+    Ok(mended)
 }
 
 /// Checks with `e2fsck -f -n`, which writes nothing: `-p` would remove the names of damaged files, and report that it

@@ -88,17 +88,36 @@ const COUNTED: [Range<usize>; 6] = [
 /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where another process has begun to use the device; otherwise when
 /// the superblocks cannot be read or written.
 pub(super) fn write_checksum(device: &Device, found: &Superblock, copy: u64) -> Result<bool> {
-    // Keeps other processes from mounting the device meanwhile.
-    let _claim = device.claim()?;
-    let copy = copy * u64::from(found.block);
-    correct(&device.writer()?, copy)
-        .map_err(|error| Error::system("correct the file system's superblock", error))
+    let corrected = claimed(device, found, copy, correct)?;
+    corrected.map_err(|error| Error::system("correct the file system's superblock", error))
 }
 
-fn correct(file: &File, copy: u64) -> io::Result<bool> {
+/// Applies `correct` to the device and to the position of the copy, while no other process can mount the device.
+fn claimed(
+    device: &Device,
+    found: &Superblock,
+    copy: u64,
+    correct: fn(&File, u64) -> io::Result<bool>,
+) -> Result<io::Result<bool>> {
+    let _claim = device.claim()?;
+    Ok(correct(&device.writer()?, copy * u64::from(found.block)))
+}
+
+/// Reads the superblock, and its copy at this position.
+fn superblock_and_copy(file: &File, copy: u64) -> io::Result<([u8; 1024], [u8; 1024])> {
     let (mut superblock, mut other) = ([0; 1024], [0; 1024]);
     file.read_exact_at(&mut superblock, SUPERBLOCK)?;
     file.read_exact_at(&mut other, copy)?;
+    Ok((superblock, other))
+}
+
+/// Whether the superblock says that the journal is to be replayed.
+fn is_to_be_replayed(superblock: &[u8; 1024]) -> bool {
+    le32(superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0)
+}
+
+fn correct(file: &File, copy: u64) -> io::Result<bool> {
+    let (superblock, other) = superblock_and_copy(file, copy)?;
     let Some(checksum) =
         expected(&superblock).filter(|_| constant_fields_match(&superblock, &other))
     else {

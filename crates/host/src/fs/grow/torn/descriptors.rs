@@ -5,8 +5,8 @@
 //! not is refused for ever, although the replay would write them.
 
 use super::{
-    INCOMPATIBLE, RECOVER, SUPERBLOCK, constant_fields_match, crc32c, crc32c_after,
-    has_grown_as_far, is_whole, journal::Journal,
+    INCOMPATIBLE, claimed, constant_fields_match, crc32c, crc32c_after, has_grown_as_far,
+    is_to_be_replayed, is_whole, journal::Journal, superblock_and_copy,
 };
 use crate::{
     block::device::Device,
@@ -36,18 +36,12 @@ pub(in super::super) fn write_descriptors(
     found: &Superblock,
     copy: u64,
 ) -> Result<bool> {
-    let _claim = device.claim()?;
-    let copy = copy * u64::from(found.block);
-    correct(&device.writer()?, copy)
-        .map_err(|error| Error::system("write the file system's group descriptors", error))
+    let corrected = claimed(device, found, copy, correct)?;
+    corrected.map_err(|error| Error::system("write the file system's group descriptors", error))
 }
 
 fn correct(file: &File, copy: u64) -> io::Result<bool> {
-    let (mut superblock, mut other) = ([0; 1024], [0; 1024]);
-    file.read_exact_at(&mut superblock, SUPERBLOCK)?;
-    file.read_exact_at(&mut other, copy)?;
-    let is_to_be_replayed =
-        le32(&superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0);
+    let (superblock, other) = superblock_and_copy(file, copy)?;
     let is_trusted = is_whole(&superblock)
         && constant_fields_match(&superblock, &other)
         && has_grown_as_far(&superblock, &other);
@@ -55,7 +49,7 @@ fn correct(file: &File, copy: u64) -> io::Result<bool> {
     else {
         return Ok(false);
     };
-    if !is_to_be_replayed || !is_trusted {
+    if !is_to_be_replayed(&superblock) || !is_trusted {
         return Ok(false);
     }
     let mut right = Vec::new();

@@ -2,7 +2,7 @@
 
 mod log;
 
-use super::{COMPATIBLE, INCOMPATIBLE, RECOVER};
+use super::{COMPATIBLE, is_to_be_replayed};
 use crate::superblock::{be32, le16, le32};
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -51,7 +51,7 @@ impl<'a> Journal<'a> {
     /// Whether the superblock says that the journal must be replayed, or the journal is empty. False where that cannot
     /// be determined. Without the flag, the kernel wipes the journal (`ext4_load_journal`, fs/ext4/super.c).
     pub(super) fn state_matches_superblock(&self) -> io::Result<bool> {
-        if le32(self.superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0) {
+        if is_to_be_replayed(self.superblock) {
             return Ok(true);
         }
         let first = self.block(0)?;
@@ -134,6 +134,7 @@ fn address(entry: &[u8], low: usize, high: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::INCOMPATIBLE;
     use super::*;
 
     /// Superblock with a journal in block 5 of 4 KiB, mapped by extents or as ext3 does.
