@@ -1,16 +1,16 @@
 //! A disk that answers nothing any more, beside one that is well.
 
-use crate::{dead_server::Server, frozen::processes, sandbox};
-use flexvol_testing::{Driver, Need, Points, Sandbox, eventually, patience, tests};
-use nix::{
-    errno::Errno,
-    mount::{MntFlags, umount2},
+use crate::{
+    frozen::processes,
+    sandbox,
+    silent_disk::{Disk, Dying, expect_none_left, run},
 };
+use flexvol_testing::{Driver, Need, Points, Sandbox, patience, tests};
+use nix::mount::{MntFlags, umount2};
 use std::{
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -27,56 +27,20 @@ tests! {
     "list, gc and doctor leave no second process at a dead disk", NEEDS => verbs;
 }
 
-/// The mounted ext4 of a disk that dies before anybody has looked into it. Who does waits in the kernel, and no signal
-/// ends that.
-struct Dead {
-    server: Server,
-    directory: PathBuf,
+/// A disk with a pool `a`, which died before anybody has looked into it.
+fn dead(sandbox: &Sandbox) -> Dying {
+    let [content, server, directory] =
+        ["dead.img", "server", "dead"].map(|name| sandbox.path(name));
+    let disk = Disk::new(&content, directory.clone());
+    sandbox.make_pool(&directory.join("a"));
+    drop(disk);
+    let dead = Dying::mount(&content, &server, directory);
+    dead.server.die();
+    dead
 }
 
-impl Dead {
-    /// A disk with a pool `a`.
-    fn new(sandbox: &Sandbox) -> Dead {
-        let [content, directory] = ["dead.img", "dead"].map(|name| sandbox.path(name));
-        let file = File::create_new(&content).unwrap();
-        file.set_len(512 << 20).unwrap();
-        fs::create_dir(&directory).unwrap();
-        run("mkfs.ext4", &["-q", "-F"], &[&content]);
-        let mount = |image: &Path| run("mount", &["-o", "loop"], &[image, &directory]);
-        mount(&content);
-        sandbox.make_pool(&directory.join("a"));
-        umount2(&directory, MntFlags::empty()).unwrap();
-        let file = File::options().read(true).write(true).open(&content);
-        let server = Server::start(&sandbox.path("server"), file.unwrap());
-        mount(&server.image());
-        server.die();
-        Dead { server, directory }
-    }
-
-    fn pool(&self) -> PathBuf {
-        self.directory.join("a")
-    }
-}
-
-impl Drop for Dead {
-    fn drop(&mut self) {
-        self.server.revive();
-        let limit = Instant::now() + Duration::from_secs(10);
-        // Until what was left behind has ended.
-        while umount2(&self.directory, MntFlags::empty()) == Err(Errno::EBUSY) {
-            if Instant::now() > limit {
-                println!("{} stays mounted", self.directory.display());
-                break;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-fn run(program: &str, options: &[&str], paths: &[&Path]) {
-    let ended = Command::new(program).args(options).args(paths).output();
-    let ended = ended.unwrap();
-    assert!(ended.status.success(), "{program}: {ended:?}");
+fn pool(dead: &Dying) -> PathBuf {
+    dead.disk.0.join("a")
 }
 
 fn install(sandbox: &Sandbox, name: &str, pools: &[(&str, &Path)]) -> Driver {
@@ -91,9 +55,9 @@ const CAPACITY: [&str; 2] = ["capacity", r#"{"pool":"default"}"#];
 
 fn callout(points: &Points) {
     let sandbox = sandbox();
-    let dead = Dead::new(&sandbox);
+    let dead = dead(&sandbox);
     let well = sandbox.pool();
-    let driver = install(&sandbox, "example.com/disk", &[("default", &dead.pool())]);
+    let driver = install(&sandbox, "example.com/disk", &[("default", &pool(&dead))]);
     let other = install(&sandbox, "example.org/fast", &[("default", &well)]);
     for said in ["did not answer", "an earlier call"] {
         let call = driver.call(&CAPACITY);
@@ -111,8 +75,8 @@ fn callout(points: &Points) {
 
 fn beside(points: &Points) {
     let sandbox = sandbox();
-    let dead = Dead::new(&sandbox);
-    let pools: [(&str, &Path); 2] = [("a", &dead.pool()), ("default", &sandbox.pool())];
+    let dead = dead(&sandbox);
+    let pools: [(&str, &Path); 2] = [("a", &pool(&dead)), ("default", &sandbox.pool())];
     let driver = install(&sandbox, "example.com/both", &pools);
     for _ in 0..3 {
         let call = driver.call(&CAPACITY).success();
@@ -126,8 +90,8 @@ fn beside(points: &Points) {
 
 fn verbs(points: &Points) {
     let sandbox = sandbox();
-    let dead = Dead::new(&sandbox);
-    let pools: [(&str, &Path); 2] = [("a", &dead.pool()), ("default", &sandbox.pool())];
+    let dead = dead(&sandbox);
+    let pools: [(&str, &Path); 2] = [("a", &pool(&dead)), ("default", &sandbox.pool())];
     let driver = install(&sandbox, "example.com/both", &pools);
     let plugins = sandbox.plugins();
     let doctor = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
@@ -152,13 +116,13 @@ fn verbs(points: &Points) {
         points.add(1);
     }
     // What takes its place answers.
-    umount2(&dead.directory, MntFlags::MNT_DETACH).unwrap();
-    fs::create_dir(dead.pool()).unwrap();
+    umount2(&dead.disk.0, MntFlags::MNT_DETACH).unwrap();
+    fs::create_dir(pool(&dead)).unwrap();
     let init = ["pool", "init", "--replace"];
     run(
         driver.executable().to_str().unwrap(),
         &init,
-        &[&dead.pool()],
+        &[&pool(&dead)],
     );
     let listed = verb(&driver, &["list"]);
     assert!(listed.status.success(), "{listed:?}");
@@ -172,12 +136,4 @@ fn verb(driver: &Driver, arguments: &[&str]) -> Output {
     command.args(["--signal=KILL", &seconds]);
     command.arg(driver.executable()).args(arguments);
     command.output().unwrap()
-}
-
-fn expect_none_left(driver: &Driver) {
-    eventually(
-        Duration::from_secs(10) * patience(),
-        "what was left behind to end",
-        || processes(driver) == 0,
-    );
 }

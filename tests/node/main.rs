@@ -61,6 +61,7 @@ mod same_uuid;
 mod secrets;
 mod service;
 mod silenced;
+mod silent_disk;
 mod silent_pool;
 mod spec;
 mod storm;

@@ -2,16 +2,15 @@
 //! waits for nothing, and working there does.
 
 use crate::{
-    dead_server::Server,
     frozen::{Frozen, processes},
     sandbox,
+    silent_disk::{Disk, Dying, expect_none_left},
 };
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, Sandbox, eventually, json, patience, tests,
+    Driver, Need, PersistentVolume, Pod, Points, Sandbox, json, patience, tests,
 };
-use nix::mount::{MntFlags, umount2};
 use std::{
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
     thread,
@@ -191,12 +190,7 @@ fn dying(points: &Points) {
     drop(on);
     thread::sleep(TIME);
 
-    let file = File::options().read(true).write(true).open(&content);
-    let server = Server::start(&server, file.unwrap());
-    let dies = Dying {
-        _disk: Disk::mount(&server.image(), disk),
-        server,
-    };
+    let dies = Dying::mount(&content, &server, disk);
     // In the kernel's memory is what leads to the images, and not what is in them.
     fs::read(silent.join(".flexvol-pool")).unwrap();
     for directory in ["volumes", "names"] {
@@ -229,62 +223,4 @@ fn dying(points: &Points) {
 
 fn image_of(pool: &Path, volume: &PersistentVolume) -> PathBuf {
     pool.join("volumes").join(volume.id())
-}
-
-fn expect_none_left(driver: &Driver) {
-    eventually(
-        Duration::from_secs(10),
-        "what was left behind to end",
-        || processes(driver) == 0,
-    );
-}
-
-/// A mounted ext4.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn new(image: &Path, directory: PathBuf) -> Disk {
-        let file = File::create_new(image).unwrap();
-        file.set_len(512 << 20).unwrap();
-        run("mkfs.ext4", &["-q", "-F"], &[image]);
-        fs::create_dir(&directory).unwrap();
-        Disk::mount(image, directory)
-    }
-
-    fn mount(image: &Path, directory: PathBuf) -> Disk {
-        run("mount", &["-o", "loop"], &[image, &directory]);
-        Disk(directory)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let limit = Instant::now() + Duration::from_secs(10);
-        while umount2(&self.0, MntFlags::empty()).is_err() {
-            if Instant::now() > limit {
-                println!("{} stays mounted", self.0.display());
-                break;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-/// The disk and what serves it.
-struct Dying {
-    _disk: Disk,
-    server: Server,
-}
-
-impl Drop for Dying {
-    fn drop(&mut self) {
-        // The disk cannot be unmounted before.
-        self.server.revive();
-    }
-}
-
-fn run(program: &str, options: &[&str], paths: &[&Path]) {
-    let ended = Command::new(program).args(options).args(paths).output();
-    let ended = ended.unwrap();
-    assert!(ended.status.success(), "{program}: {ended:?}");
 }
