@@ -2,7 +2,7 @@
 
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fs, thread,
     time::{Duration, Instant},
@@ -87,25 +87,12 @@ pub fn handed_on() {
         thread::sleep(Duration::from_secs(1));
         assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
 
-        world.make(
-            "PersistentVolumeClaim",
-            json!({
-                "metadata": {"name": "second", "namespace": "default"},
-                "spec": {
-                    "accessModes": ["ReadWriteOnce"], "storageClassName": "outlives",
-                    "volumeName": name, "resources": {"requests": {"storage": "10Mi"}},
-                },
-            }),
-        );
+        make_second_claim(world, &name);
         // Kubernetes binds both objects.
         let uid = world.the_claim("second")["metadata"]["uid"].clone();
         let bound = json!({"spec": {"claimRef": {"uid": uid}}});
         world.server.store().merge(&volume, &bound).unwrap();
-        let bound = json!({"phase": "Bound"});
-        world.server.store().merge_status(&volume, &bound).unwrap();
-        let claim = Key::new("PersistentVolumeClaim", "default", "second");
-        let has = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
-        world.server.store().merge_status(&claim, &has).unwrap();
+        bind_second_claim(world, &volume);
         world.ask_for("second", "20Mi");
         world.eventually("the claim to grow", |world| {
             world.the_claim("second")["status"]["capacity"]["storage"] == "20Mi"
@@ -138,25 +125,12 @@ pub fn handed_on_to_a_held_claim() {
         world.eventually("the volume to be released", |world| {
             world.server.store().get(&volume).unwrap()["status"]["phase"] == "Released"
         })?;
-        world.make(
-            "PersistentVolumeClaim",
-            json!({
-                "metadata": {"name": "second", "namespace": "default"},
-                "spec": {
-                    "accessModes": ["ReadWriteOnce"], "storageClassName": "outlives",
-                    "volumeName": name, "resources": {"requests": {"storage": "10Mi"}},
-                },
-            }),
-        );
+        make_second_claim(world, &name);
         let uid = world.the_claim("second")["metadata"]["uid"].clone();
         let bound =
             json!({"spec": {"claimRef": {"namespace": "default", "name": "second", "uid": uid}}});
         world.server.store().merge(&volume, &bound).unwrap();
-        let bound = json!({"phase": "Bound"});
-        world.server.store().merge_status(&volume, &bound).unwrap();
-        let claim = Key::new("PersistentVolumeClaim", "default", "second");
-        let has = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
-        world.server.store().merge_status(&claim, &has).unwrap();
+        bind_second_claim(world, &volume);
         thread::sleep(Duration::from_secs(2));
         for (size, begun) in [
             ("20Mi", Instant::now()),
@@ -176,4 +150,27 @@ pub fn handed_on_to_a_held_claim() {
         }
         Ok(())
     });
+}
+
+/// Makes a claim for a kept volume.
+fn make_second_claim(world: &World, volume: &Value) {
+    world.make(
+        "PersistentVolumeClaim",
+        json!({
+            "metadata": {"name": "second", "namespace": "default"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "outlives",
+                "volumeName": volume, "resources": {"requests": {"storage": "10Mi"}},
+            },
+        }),
+    );
+}
+
+/// Binds it, as Kubernetes does once the volume names it.
+fn bind_second_claim(world: &World, volume: &Key) {
+    let bound = json!({"phase": "Bound"});
+    world.server.store().merge_status(volume, &bound).unwrap();
+    let claim = Key::new("PersistentVolumeClaim", "default", "second");
+    let has = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
+    world.server.store().merge_status(&claim, &has).unwrap();
 }

@@ -5,6 +5,15 @@ use kube::{Client, client::Body};
 use serde_json::{from_value, json};
 use std::{convert::Infallible, time::Duration};
 
+/// The context of a controller whose API server never answers.
+fn context() -> Arc<Context> {
+    let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let client = Client::new(tower::service_fn(nobody), "default");
+    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
+    let ours = ServedDrivers::from(["a/b"]);
+    Context::new(client, ours, nodes, Metrics::default())
+}
+
 #[tokio::test]
 async fn a_claim_that_has_gone_waits_for_no_node() {
     let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
@@ -53,11 +62,7 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_removed_by_force_is_looked_at_where_its_claim_has_gone_too() {
-    let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
-    let client = Client::new(tower::service_fn(nobody), "default");
-    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
-    let ours = ServedDrivers::from(["a/b"]);
-    let context = Context::new(client, ours, nodes, Metrics::default());
+    let context = context();
     let volume: PersistentVolume = from_value(json!({
         "metadata": {
             "name": "pvc-1", "uid": "v", "resourceVersion": "1",
@@ -93,11 +98,7 @@ async fn a_volume_that_is_removed_by_force_is_looked_at_where_its_claim_has_gone
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_was_handed_on_is_looked_at_whatever_finalizers_its_claim_has() {
-    let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
-    let client = Client::new(tower::service_fn(nobody), "default");
-    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
-    let ours = ServedDrivers::from(["a/b"]);
-    let context = Context::new(client, ours, nodes, Metrics::default());
+    let context = context();
     let volume: PersistentVolume = from_value(json!({
         "metadata": {
             "name": "pvc-1", "uid": "v", "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"},
