@@ -58,6 +58,7 @@ mod renamed;
 mod replay;
 mod restarts;
 mod same_uuid;
+mod scarcity;
 mod secrets;
 mod service;
 mod silenced;
@@ -71,6 +72,7 @@ mod tables;
 mod terminal;
 mod thousand;
 mod torn;
+mod torn_descriptors;
 mod wrapper;
 
 use flexvol_testing::{PoolFilesystem, Sandbox, Test, older_kernel, run_layer};
@@ -119,7 +121,9 @@ const BY_KERNEL: &[&[Test]] = &[
     lifecycle::attached::TESTS,
     restarts::TESTS,
     same_uuid::TESTS,
+    scarcity::TESTS,
     torn::TESTS,
+    torn_descriptors::TESTS,
     people::TESTS,
     promised::TESTS,
     promised::metadata::TESTS,
