@@ -1,13 +1,15 @@
-//! Actions of others on the node, and of pods in their volumes, that must not affect the driver; and nodes without
-//! some resource.
+//! Actions of others on the node, and of pods in their volumes, that must not affect the driver.
 
 use crate::{
     node::{MIB, vendor},
     sandbox,
 };
 use flexvol_host::mount::{Target, bind, unbind};
-use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, below, request, tests,
+use flexvol_testing::{Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, below, tests};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::stat::Mode,
+    unistd::mkfifo,
 };
 use std::{
     fs::{self, File},
@@ -35,12 +37,8 @@ tests! {
         => given_a_device;
     "a btrfs that a pod moved off its volume keeps that from being deleted, and is unmounted", BTRFS
         => moved_away;
-    "unmounting needs no room in /run", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("mkfs.xfs", "xfsprogs")]
-        => no_room;
-    "a limit on the size of files is answered, and leaves nothing", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
-        => limited_files;
-    "root of a user namespace is told what he lacks", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("mkfs.xfs", "xfsprogs")]
-        => user_namespace;
+    "a FIFO that a pod mounts by subPath stops no look at the pool", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => fifo;
 }
 
 /// Mounts a FUSE without a server on `$0`, and a tmpfs on that, with types and sources that are not
@@ -284,80 +282,38 @@ fn moved_away(points: &Points) {
     points.add(3);
 }
 
-fn no_room(points: &Points) {
+fn fifo(points: &Points) {
     let sandbox = sandbox();
-    let driver = sandbox.install("flexvol.test/full", false, "reserve = \"0%\"");
-    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let driver = sandbox.install("flexvol.test/fifo", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "ext4", 64 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
-    let dir = pod.dir().to_str().unwrap();
-    let lock = format!("/run/flexvol/lock/{}", volume.id());
-    assert!(Path::new(&lock).exists());
-    for changed in [
-        // The lock's file exists.
-        "mount --bind /run/flexvol/lock /run/flexvol/lock && mount -o remount,bind,ro /run/flexvol/lock",
-        // The lock's file was lost, and there is no inode for another.
-        "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock",
-        "mount -t tmpfs -o nr_inodes=1 none /run/flexvol",
-        // The sandbox is in /run, too.
-        "mount -t tmpfs none /mnt && mkdir /mnt/flexvol-tests && \
-         mount --rbind /run/flexvol-tests /mnt/flexvol-tests && \
-         mount -o remount,ro /mnt && mount --rbind /mnt /run",
-    ] {
-        let script = format!(
-            "{changed} && \"$@\"; code=$?; [ $(stat -c %d {dir}) = $(stat -c %d {dir}/..) ] || echo still mounted; exit $code"
+    let (fifo, place) = (pod.dir().join("fifo"), sandbox.path("subpath"));
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    fs::write(&place, "").unwrap();
+    mount(
+        Some(&fifo),
+        &place,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .unwrap();
+    for arguments in [&["list", "-o", "json"][..], &["show", volume.handle()]] {
+        let looked = Command::new("timeout")
+            .arg("20")
+            .arg(driver.executable())
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(looked.stdout).unwrap();
+        assert!(
+            looked.status.success() && text.contains("ext4"),
+            "{arguments:?}: {text}"
         );
-        let through = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", &script, "sh"];
-        driver.call_through(&through, &["unmount", dir]).success();
         points.add(1);
     }
-    // Other callouts wait until there is an inode.
-    let full = "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock";
-    let refused = driver.call_where(full, &pod.expand_arguments(400 * MIB, 300 * MIB));
-    let message = refused.failure();
-    assert!(message.contains("open the lock"), "{message}");
+    umount2(&place, MntFlags::empty()).unwrap();
     pod.unmount().success();
     driver.call(&["delete", &volume.json("rw")]).success();
-}
-
-fn limited_files(points: &Points) {
-    let sandbox = sandbox();
-    let driver = sandbox.install("flexvol.test/limited", false, "reserve = \"0%\"");
-    let limited = |mebibytes: u64, arguments: &[String]| {
-        let script = format!("ulimit -f {} && exec \"$@\"", mebibytes * 2048);
-        let call = driver.call_through(&["/bin/sh", "-c", &script, "sh"], arguments);
-        let message = call.failure();
-        assert!(
-            message.contains("RLIMIT_FSIZE") && message.contains(&format!("{mebibytes}Mi")),
-            "{message}"
-        );
-        points.add(1);
-    };
-    let before = Baseline::of(&sandbox);
-    limited(50, &["provision".to_owned(), request("data", 300 * MIB)]);
-    before.expect(&sandbox, "a volume was refused");
-    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    pod.mount("rw").success();
-    let before = Baseline::of(&sandbox);
-    let grow = pod.expand_arguments(400 * MIB, 300 * MIB);
-    limited(350, &grow);
-    before.expect(&sandbox, "a growth was refused");
-    driver.call(&grow).success();
-    pod.unmount().success();
-    driver.call(&["delete", &volume.json("rw")]).success();
-}
-
-fn user_namespace(_: &Points) {
-    let sandbox = sandbox();
-    let driver = sandbox.install("flexvol.test/inside", false, "reserve = \"0%\"");
-    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    let through = ["/usr/bin/unshare", "--user", "--map-root-user", "--mount"];
-    let refused = driver.call_through(&through, &pod.mount_arguments("rw"));
-    let message = refused.failure();
-    assert!(message.contains("user namespace"), "{message}");
-    assert!(!message.contains("adopt"), "{message}");
-    pod.mount("rw").success();
-    pod.unmount().success();
 }

@@ -5,10 +5,10 @@ mod hanging;
 mod scope;
 
 use crate::{deadline::Deadline, lock, sys};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stuck::stuck_error};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result, memory, stuck::stuck_error};
 use hanging::Watch;
 use rustix::{
-    fs::{FallocateFlags, MemfdFlags},
+    fs::FallocateFlags,
     process::{Pid, Signal},
 };
 use std::{
@@ -186,7 +186,8 @@ impl Tool {
         let started = Instant::now();
         // Memory files instead of pipes: the program never blocks on a full pipe, cannot die of a broken pipe after
         // `AtDeadline::Leave`, and descendants that inherit the outputs do not delay this process.
-        let (stdout, stderr) = (capture().map_err(failed)?, capture().map_err(failed)?);
+        let capture = || memory::file(c"output").map_err(failed);
+        let (stdout, stderr) = (capture()?, capture()?);
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -312,11 +313,6 @@ fn give_up(mut child: Child, limits: &Limits<'_>) {
     }
     let mut death = Deadline::after(DEATH);
     while matches!(child.try_wait(), Ok(None)) && death.pause() {}
-}
-
-fn capture() -> io::Result<File> {
-    let file = rustix::fs::memfd_create(c"output", MemfdFlags::CLOEXEC)?;
-    Ok(File::from(file))
 }
 
 /// Frees the memory of output beyond the limit.

@@ -10,11 +10,10 @@ use crate::{
     sys::fork::fork,
 };
 use flexvol_sdk::{
-    Error, Result,
+    Error, Result, memory,
     stuck::{StuckDetector, TICK, Threads, stuck_error, unresponsive_error},
 };
 use rustix::{
-    fs::{MemfdFlags, memfd_create},
     io::Errno,
     process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid},
 };
@@ -163,8 +162,7 @@ struct Process {
 
 impl Process {
     fn start() -> io::Result<Started> {
-        let [place, done, out, err] = ["place", "done", "output", "errors"]
-            .map(|name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from));
+        let [place, done, out, err] = [c"place", c"done", c"output", c"errors"].map(memory::file);
         let (place, done, out, err) = (place?, done?, out?, err?);
         let Some(pid) = fork()? else {
             let given = nix::unistd::dup2_stdout(&out).and(nix::unistd::dup2_stderr(&err));

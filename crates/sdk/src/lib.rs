@@ -28,11 +28,7 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     let capabilities = Capabilities {
-//!         attach: false,
-//!         ..Capabilities::default()
-//!     };
-//!     run(capabilities, &|| Ok(Box::new(Shares)))
+//!     run(Capabilities::local(), &|| Ok(Box::new(Shares)))
 //! }
 //! # fn mount_share(_: &str, _: &Path, _: bool) -> Result<(), Error> { Ok(()) }
 //! # fn unmount_share(_: &Path) -> Result<(), Error> { Ok(()) }
@@ -54,6 +50,7 @@ mod handle;
 pub mod leftover;
 mod limits;
 mod log;
+pub mod memory;
 mod options;
 mod quantity;
 mod run;

@@ -130,7 +130,10 @@ impl Target {
     }
 
     /// Opens the same directory for ioctls.
-    pub(super) fn root(&self) -> Result<OwnedFd> {
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn root(&self) -> Result<OwnedFd> {
         self.open_last(OFlags::RDONLY)
             .map_err(|error| Error::system("open the mounted file system", error))
     }

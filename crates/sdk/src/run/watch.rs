@@ -9,13 +9,13 @@ use super::reply::Reply;
 use crate::{
     Error, ErrorKind,
     leftover::LeftoverNote,
+    memory,
     stuck::{StuckDetector, TICK, Threads, stuck_error, unresponsive_error},
 };
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        memfd::{MFdFlags, memfd_create},
         signal::{SigSet, Signal, kill},
         signalfd::{SfdFlags, SignalFd},
         wait::{WaitPidFlag, WaitStatus, waitpid},
@@ -64,7 +64,7 @@ pub(super) enum End {
 
 /// Starts a worker. Returns `None` in the worker, whose reply then goes to the first process.
 pub(super) fn start(fork: Fork, reply: &Reply, left: LeftoverNote) -> io::Result<Option<Worker>> {
-    let answer = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
+    let answer = memory::file(c"answer")?;
     let [ends, told] = [Signal::SIGCHLD, Signal::SIGTERM].map(|signal| {
         let mut set = SigSet::empty();
         set.add(signal);

@@ -69,16 +69,19 @@ fn through_a_mount(
     device: &Device,
     filesystem: Filesystem,
 ) -> Option<Content> {
-    let mount = volume.mounts.last()?;
-    let dir = File::open(&mount.mount_point).ok()?;
-    let still_there = Target::open(&mount.mount_point).ok()??.mounted().ok()??;
-    if !still_there.devices.contains(&device.number()) {
-        return None;
-    }
-    let geometry = grow::measure(dir.as_fd(), device, filesystem).ok()?;
-    Some(Content::Ours {
-        size: geometry.size,
-        slack: geometry.slack,
+    // The volume's author decides what a pod mounts by `subPath`: it may be a FIFO, which nobody opens for writing.
+    volume.mounts.iter().rev().find_map(|mount| {
+        let target = Target::open(&mount.mount_point).ok()??;
+        let root = target.root().ok()?;
+        let still_there = target.mounted().ok()??;
+        if !still_there.devices.contains(&device.number()) {
+            return None;
+        }
+        let geometry = grow::measure(root.as_fd(), device, filesystem).ok()?;
+        Some(Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        })
     })
 }
 

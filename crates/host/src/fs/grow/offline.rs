@@ -7,11 +7,9 @@ use crate::{
     lock,
     superblock::{ExtDetails, Superblock},
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
-use rustix::fs::MemfdFlags;
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result, memory};
 use std::{
     ffi::OsStr,
-    fs::File,
     io::{self, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
@@ -254,9 +252,7 @@ fn rebuild_resize_inode(
     let clear = ["-w", "-n", "-R", "clri <7>"];
     run(&Tool::find("debugfs")?, &clear, device, held)?;
     let failed = |error: io::Error| Error::system("tell e2fsck what it may correct", error);
-    let configuration = rustix::fs::memfd_create(c"e2fsck.conf", MemfdFlags::CLOEXEC)
-        .map_err(|error| failed(error.into()))?;
-    let mut configuration = File::from(configuration);
+    let mut configuration = memory::file(c"e2fsck.conf").map_err(failed)?;
     configuration
         .write_all(REBUILT_RESIZE_INODE.as_bytes())
         .map_err(failed)?;
