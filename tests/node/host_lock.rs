@@ -2,8 +2,8 @@
 
 pub mod orphan;
 
-use flexvol_host::{VolumeId, lock, random};
-use flexvol_sdk::ErrorKind;
+use flexvol_host::{VolumeId, lock};
+use flexvol_sdk::{ErrorKind, Handle};
 use flexvol_testing::{Need, Points, leave_mounts, tests};
 use nix::mount::{MsFlags, mount};
 use std::{
@@ -27,7 +27,7 @@ tests! {
 }
 
 pub fn any_volume() -> VolumeId {
-    VolumeId::of(&random::handle().unwrap())
+    VolumeId::of(&Handle::random().unwrap())
 }
 
 fn file_of(volume: &VolumeId) -> PathBuf {

@@ -11,7 +11,6 @@ use crate::{
 use flexvol_host::{
     VolumeId,
     pool::{Image, Pool, Reserve},
-    random,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_testing::{Need, Points, tests};
@@ -188,7 +187,7 @@ fn names(points: &Points) {
         let threads: Vec<_> = (0..16)
             .map(|_| {
                 scope.spawn(|| {
-                    let handle = random::handle().unwrap();
+                    let handle = Handle::random().unwrap();
                     pool.reserve_name(&name, &handle).unwrap()
                 })
             })
@@ -207,7 +206,7 @@ fn names(points: &Points) {
 
     let longest =
         VolumeName::parse(&["a".repeat(63), "b".repeat(63), "c".repeat(63)].join(".")).unwrap();
-    let other = random::handle().unwrap();
+    let other = Handle::random().unwrap();
     assert_eq!(pool.reserve_name(&longest, &other).unwrap(), other);
     fs::create_dir(bench.path("tested/names/directory")).unwrap();
     symlink(other.to_string(), bench.path("tested/names/NOT-A-NAME")).unwrap();

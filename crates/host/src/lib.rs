@@ -18,7 +18,7 @@ pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
 pub mod pool;
-pub mod random;
+mod random;
 mod remembered;
 pub mod responsive;
 mod run_dir;

@@ -1,15 +1,7 @@
-//! Random numbers for identities and samples.
+//! Random numbers for names and samples.
 
-use flexvol_sdk::{Error, Handle, Result};
+use flexvol_sdk::{Error, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
-
-/// Returns a new handle: 128 bits from the kernel's random number generator.
-///
-/// # Errors
-/// When `getrandom(2)` fails.
-pub fn handle() -> Result<Handle> {
-    bytes().map(Handle::from_bytes)
-}
 
 /// Returns a uniformly distributed number.
 pub(crate) fn number() -> Result<u64> {

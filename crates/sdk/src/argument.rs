@@ -19,6 +19,7 @@ const CLAIM_NAMESPACE: &str = "kubernetes.io/pvc.namespace";
 const POD_NAMESPACE: &str = "kubernetes.io/pod.namespace";
 const POD_NAME: &str = "kubernetes.io/pod.name";
 const POD_UID: &str = "kubernetes.io/pod.uid";
+const SERVICE_ACCOUNT: &str = "kubernetes.io/serviceAccount.name";
 /// The fsGroup key of Kubernetes 1.6 to 1.14 (pkg/volume/flexvolume/util.go).
 const FS_GROUP_TO_1_14: &str = "kubernetes.io/fsGroup";
 /// The fsGroup key since 1.15, renamed by accident (pkg/volume/flexvolume/mounter.go).
@@ -26,7 +27,7 @@ const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 pub(crate) const SECRET: &str = "kubernetes.io/secret/";
 /// Keys that callers write and this crate ignores.
 const UNUSED: [&str; 3] = [
-    "kubernetes.io/serviceAccount.name",
+    SERVICE_ACCOUNT,
     "kubernetes.io/pvc.name",
     "kubernetes.io/pvc.uid",
 ];
@@ -143,31 +144,44 @@ impl Argument {
         }
     }
 
+    fn take_name(&mut self, key: &str) -> Result<Option<VolumeName>> {
+        let name = self.take(key)?;
+        let name = name.map(|name| VolumeName::parse(&name)).transpose();
+        name.map_err(|_| Error::invalid(format!("{key} is no name of an object")))
+    }
+
+    /// A namespace's name has no dot, unlike those of other objects.
     fn take_namespace(&mut self, key: &str) -> Result<Option<String>> {
-        let namespace = self.take(key)?;
-        if namespace
-            .as_deref()
-            .is_some_and(|name| VolumeName::parse(name).is_err())
-        {
-            return Err(Error::invalid(format!("{key} is no DNS label")));
+        match self.take_name(key)? {
+            Some(name) if name.cannot_be_inline() => {
+                Err(Error::invalid(format!("{key} is no DNS label")))
+            }
+            name => Ok(name.map(|name| name.to_string())),
         }
-        Ok(namespace)
     }
 
     fn take_pod(&mut self) -> Result<Option<Pod>> {
         let namespace = self.take_namespace(POD_NAMESPACE)?;
-        let name = self.take_namespace(POD_NAME)?;
-        let uid = self.take_namespace(POD_UID)?;
+        let name = self.take_name(POD_NAME)?;
+        let uid = self.take_name(POD_UID)?;
+        // Empty for a static pod, which no admission gave one.
+        let service_account = self.take(SERVICE_ACCOUNT)?.filter(|name| !name.is_empty());
         match (namespace, name, uid) {
             (None, None, None) => Ok(None),
             (Some(namespace), Some(name), Some(uid)) => Ok(Some(Pod {
                 namespace,
-                name,
-                uid,
+                name: name.to_string(),
+                uid: uid.to_string(),
+                service_account,
             })),
-            _ => Err(Error::invalid(
-                "of the pod's namespace, name and uid one is missing",
-            )),
+            (namespace, name, _) => {
+                let missing = match (namespace, name) {
+                    (None, _) => POD_NAMESPACE,
+                    (_, None) => POD_NAME,
+                    _ => POD_UID,
+                };
+                Err(Error::invalid(format!("{missing} is missing")))
+            }
         }
     }
 
@@ -258,6 +272,9 @@ pub(crate) fn of_mount(request: &MountRequest) -> BTreeMap<String, String> {
         map.insert(POD_NAMESPACE.to_owned(), pod.namespace.clone());
         map.insert(POD_NAME.to_owned(), pod.name.clone());
         map.insert(POD_UID.to_owned(), pod.uid.clone());
+        if let Some(account) = &pod.service_account {
+            map.insert(SERVICE_ACCOUNT.to_owned(), account.clone());
+        }
     }
     if let Some(group) = request.fs_group {
         map.insert(FS_GROUP.to_owned(), group.to_string());

@@ -134,6 +134,25 @@ impl Callout {
         "capacity",
     ];
 
+    /// The callouts with their arguments.
+    pub(crate) const USAGE: [&'static str; 15] = [
+        "init",
+        "getvolumename JSON",
+        "attach JSON NODE",
+        "waitforattach DEVICE JSON",
+        "isattached JSON NODE",
+        "detach NAME NODE",
+        "mountdevice DIR DEVICE JSON",
+        "unmountdevice DIR",
+        "mount DIR JSON",
+        "unmount DIR",
+        "expandvolume JSON DIR NEW OLD",
+        "expandfs JSON DEVICE DIR NEW OLD",
+        "provision JSON",
+        "delete JSON",
+        "capacity JSON",
+    ];
+
     /// Returns the arguments as the newest kubelet and the flex provisioner write them; the inverse of
     /// [`Callout::parse`]. An expansion without a directory uses the proposal's order.
     #[must_use]

@@ -1,6 +1,7 @@
 //! The identity of a volume.
 
 use crate::{Error, ErrorKind, Result};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
 
 /// 128 random bits that identify a volume, made when it is provisioned.
@@ -12,10 +13,22 @@ use std::fmt;
 pub struct Handle([u8; 16]);
 
 impl Handle {
-    /// Wraps 16 bytes that came from the kernel's random number generator or from a mark.
+    /// Wraps 16 bytes that [`Handle::random`] made before.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Handle(bytes)
+    }
+
+    /// Makes a new handle: 128 bits from the kernel's random number generator.
+    ///
+    /// # Errors
+    /// When `getrandom(2)` fails.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 16];
+        // A read of up to 256 bytes is never short (random(7)).
+        getrandom(&mut bytes, GetRandomFlags::empty())
+            .map_err(|error| Error::system("make a random handle", error))?;
+        Ok(Handle(bytes))
     }
 
     /// Returns the 16 bytes.
@@ -66,6 +79,11 @@ impl fmt::Debug for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_handles_differ() {
+        assert_ne!(Handle::random().unwrap(), Handle::random().unwrap());
+    }
 
     #[test]
     fn text_and_bytes_agree() {

@@ -11,14 +11,15 @@ use std::{
     env,
     ffi::OsString,
     fmt, fs,
-    io::{self, Write},
-    path::PathBuf,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
     time::SystemTime,
 };
 
 mod process;
 mod reply;
+mod usage;
 mod watch;
 
 pub use watch::Fork;
@@ -32,8 +33,7 @@ pub use watch::Fork;
 /// impl Driver for Disk {}
 ///
 /// fn main() -> ExitCode {
-///     let capabilities = Capabilities { attach: false, ..Capabilities::default() };
-///     run(capabilities, &|| Ok(Box::new(Disk)))
+///     run(Capabilities::local(), &|| Ok(Box::new(Disk)))
 /// }
 /// ```
 pub fn run(capabilities: Capabilities, open: Open<'_>) -> ExitCode {
@@ -113,6 +113,9 @@ impl Program {
     /// limit, which children inherit, because arguments may hold secrets. Records of the `log` crate go to the
     /// node's [`Log`]. `init` needs none of this and gets none.
     ///
+    /// A person at a terminal who gives no arguments, or `--help`, is told what the driver is and which callouts there
+    /// are.
+    ///
     /// If any thread panics, the exec answers Failure and ends, whether panics unwind or abort.
     ///
     /// Once `open` was called, the exec has two more seconds to finish after SIGTERM; then Failure is answered in
@@ -127,6 +130,11 @@ impl Program {
             let line = self.init_reply();
             let written = nix::unistd::write(io::stdout(), line.as_bytes());
             return ExitCode::from(u8::from(written != Ok(line.len())));
+        }
+        if usage::is_asked_for(&argv) && io::stdout().is_terminal() {
+            let name = Path::new(&executable).file_name().unwrap_or_default();
+            let written = io::stdout().write_all(usage::text(&name.to_string_lossy()).as_bytes());
+            return ExitCode::from(u8::from(written.is_err()));
         }
         process::serve(self, &executable, &argv, open)
     }

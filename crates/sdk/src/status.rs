@@ -32,15 +32,18 @@ impl Status {
 
 /// The capabilities that `init` reports. The five keys that Kubernetes reads are always written.
 ///
-/// The default is what kubelet assumes for absent keys, so set only what differs:
+/// Begin with [`local`](Capabilities::local) or [`attached`](Capabilities::attached), and change what differs. The
+/// default is what Kubernetes assumes for absent keys, attach included.
 ///
 /// ```
 /// # use flexvol_sdk::Capabilities;
-/// let local = Capabilities { attach: false, ..Capabilities::default() };
-/// assert!(local.requires_fs_resize);
+/// let mut capabilities = Capabilities::local();
+/// capabilities.supports_metrics = false;
+/// assert!(!capabilities.attach && capabilities.requires_fs_resize);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The driver attaches volumes. It must then be installed in the controller manager too, or pods wait for ever.
     /// Since 1.7.
@@ -64,6 +67,32 @@ pub struct Capabilities {
 /// Whether to omit the key: absent means false, so drivers need not know it.
 fn is_missing(capability: &bool) -> bool {
     !*capability
+}
+
+impl Capabilities {
+    /// Returns the capabilities of a driver whose volumes need no attaching, each with a file system of its own that
+    /// grows: disks of the node, or storage that every node can mount.
+    #[must_use]
+    pub const fn local() -> Self {
+        Capabilities {
+            attach: false,
+            selinux_relabel: true,
+            supports_metrics: true,
+            fs_group: true,
+            requires_fs_resize: true,
+            concurrent_fs_resize: false,
+        }
+    }
+
+    /// Returns the same for volumes that are attached to one node after another. Install such a driver where the
+    /// controller manager runs, too.
+    #[must_use]
+    pub const fn attached() -> Self {
+        Capabilities {
+            attach: true,
+            ..Capabilities::local()
+        }
+    }
 }
 
 impl Default for Capabilities {

@@ -201,6 +201,8 @@ pub struct Pod {
     pub name: String,
     /// `kubernetes.io/pod.uid`.
     pub uid: String,
+    /// `kubernetes.io/serviceAccount.name`; `None` for a static pod.
+    pub service_account: Option<String>,
 }
 
 /// The arguments of `mount`.

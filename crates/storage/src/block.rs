@@ -36,14 +36,12 @@ impl<B: BlockBackend> BlockDriver<B> {
     /// relabel it, measure it, give it to an fsGroup and have it grown.
     #[must_use]
     pub fn capabilities(attach: bool) -> Capabilities {
-        Capabilities {
-            attach,
-            selinux_relabel: true,
-            supports_metrics: true,
-            fs_group: true,
-            requires_fs_resize: true,
-            concurrent_fs_resize: true,
-        }
+        let mut capabilities = match attach {
+            true => Capabilities::attached(),
+            false => Capabilities::local(),
+        };
+        capabilities.concurrent_fs_resize = true;
+        capabilities
     }
 
     /// Makes a driver for these pools.

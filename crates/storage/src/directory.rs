@@ -40,14 +40,13 @@ impl<B: DirectoryBackend> DirectoryDriver<B> {
     /// mounts.
     #[must_use]
     pub fn capabilities() -> Capabilities {
-        Capabilities {
-            attach: false,
-            selinux_relabel: false,
-            supports_metrics: false,
-            fs_group: false,
-            requires_fs_resize: B::REQUIRES_FS_RESIZE,
-            concurrent_fs_resize: B::REQUIRES_FS_RESIZE,
-        }
+        let mut capabilities = Capabilities::local();
+        capabilities.selinux_relabel = false;
+        capabilities.supports_metrics = false;
+        capabilities.fs_group = false;
+        capabilities.requires_fs_resize = B::REQUIRES_FS_RESIZE;
+        capabilities.concurrent_fs_resize = B::REQUIRES_FS_RESIZE;
+        capabilities
     }
 
     /// Makes a driver for these pools.

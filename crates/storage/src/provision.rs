@@ -14,7 +14,7 @@ use crate::{
     reconcile::expect_permitted,
     volume_driver::VolumeDriver,
 };
-use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
+use flexvol_host::{VolumeId, clock::Moment, lock::Guard};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ impl VolumeDriver {
     fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Handle, Found, Guard)> {
         let mut opened = pool.open()?;
         for _ in 0..ATTEMPTS {
-            let handle = opened.backend().catalog().bind(name, &random::handle()?)?;
+            let handle = opened.backend().catalog().bind(name, &Handle::random()?)?;
             let found = self.at(pool, opened, VolumeId::of(&handle));
             let lock = found.lock()?;
             // The volume may have been deleted while this call waited for its lock.

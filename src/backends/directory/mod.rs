@@ -44,14 +44,12 @@ pub const BACKEND: super::Backend = super::Backend {
 
 /// Returns the capabilities of a driver on this backend.
 fn capabilities(attach: bool) -> Capabilities {
-    Capabilities {
-        attach,
-        // On xfs, ext4 and btrfs every file has its own label, and a new directory gets the pool's, with which no
-        // container may write. Kubernetes relabels local volumes likewise (pkg/volume/local/local.go,
-        // GetAttributes).
-        selinux_relabel: true,
-        ..DirectoryDriver::<Directories>::capabilities()
-    }
+    let mut capabilities = DirectoryDriver::<Directories>::capabilities();
+    capabilities.attach = attach;
+    // On xfs, ext4 and btrfs every file has its own label, and a new directory gets the pool's, with which no
+    // container may write. Kubernetes relabels local volumes likewise (pkg/volume/local/local.go, GetAttributes).
+    capabilities.selinux_relabel = true;
+    capabilities
 }
 
 /// Returns the configured pools. Each is opened when a callout needs it.

@@ -1,6 +1,6 @@
 //! The secret key of a pool.
 
-use crate::{PoolId, VolumeId, random, volume_id::half_digest};
+use crate::{PoolId, VolumeId, volume_id::half_digest};
 use flexvol_sdk::{Handle, Result};
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct PoolKey(Handle);
 
 impl PoolKey {
     pub(super) fn random() -> Result<Self> {
-        random::handle().map(PoolKey)
+        Handle::random().map(PoolKey)
     }
 
     /// Reads 32 lower-case hexadecimal digits.

@@ -7,7 +7,6 @@ use crate::{
         confine,
     },
     pool::blocks::nameless,
-    random,
 };
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use rustix::fs::OFlags;
@@ -48,7 +47,7 @@ impl PoolId {
     }
 
     pub(crate) fn random() -> Result<Self> {
-        random::handle().map(PoolId)
+        Handle::random().map(PoolId)
     }
 }
 

@@ -238,10 +238,18 @@ fn mount_is_told_of_pod_group_and_secrets() {
             "kubernetes.io/serviceAccount.name":"default","kubernetes.io/secret/a.b":"a2V5"}"#,
     )
     .unwrap();
-    assert_eq!(request.pod.unwrap().namespace, "ns");
+    let pod = request.pod.unwrap();
+    assert_eq!((&*pod.namespace, &*pod.name, &*pod.uid), ("ns", "p", "u-1"));
+    assert_eq!(pod.service_account.as_deref(), Some("default"));
     assert_eq!(request.fs_group, Some(7));
     assert_eq!(request.secrets["a.b"].expose(), b"key");
     assert!(request.volume.options.is_empty());
+    let part = mount(r#"{"kubernetes.io/pod.namespace":"ns","kubernetes.io/pod.uid":"u"}"#);
+    let error = part.unwrap_err().to_string();
+    assert_eq!(error, "kubernetes.io/pod.name is missing");
+    let r#static = r#"{"kubernetes.io/pod.namespace":"ns","kubernetes.io/pod.name":"p","kubernetes.io/pod.uid":"u",
+        "kubernetes.io/serviceAccount.name":""}"#;
+    assert_eq!(mount(r#static).unwrap().pod.unwrap().service_account, None);
     for json in [
         r#"{"kubernetes.io/pod.namespace":"ns"}"#,
         r#"{"kubernetes.io/pod.namespace":"..","kubernetes.io/pod.name":"p","kubernetes.io/pod.uid":"u"}"#,
@@ -279,6 +287,7 @@ fn provision_takes_the_most_exact_size() {
         r#"{"kubernetes.io/pvOrVolumeName":"v","requestBytes":"-1"}"#,
         r#"{"kubernetes.io/pvOrVolumeName":"v","requestBytes":"1Gi"}"#,
         r#"{"kubernetes.io/pvOrVolumeName":"v","requestGiB":"8589934592"}"#,
+        r#"{"kubernetes.io/pvOrVolumeName":"v","requestGiB":"1","kubernetes.io/pvc.namespace":"a.b"}"#,
     ] {
         assert!(provision(json).is_err(), "{json}");
     }

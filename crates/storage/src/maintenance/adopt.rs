@@ -67,7 +67,7 @@ impl<B: ManagedBackend> PoolAdmin<Block<B>> {
             (Ok(Some(unmanaged)), bound, None) => {
                 let handle = match bound {
                     Some(handle) => handle,
-                    None => flexvol_host::random::handle()?,
+                    None => Handle::random()?,
                 };
                 let lock = lock::volume(&VolumeId::of(&handle), LOCK_DEADLINE)?;
                 backend.invalidate_cache();

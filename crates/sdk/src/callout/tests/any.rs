@@ -31,14 +31,14 @@ prop_compose! {
     fn mount_strategy()(
         volume in volume_strategy(),
         dir in dir(),
-        pod in option::of(("[a-z]{1,9}", "[a-z]{1,9}", "[a-f0-9]{1,9}(-[a-f0-9]{1,9})?")),
+        pod in option::of(("[a-z]{1,9}", "[a-z]{1,9}", "[a-f0-9]{1,9}(-[a-f0-9]{1,9})?", option::of("[a-z]{1,9}"))),
         secrets in btree_map("[a-zA-Z._-]{1,9}", any::<Vec<u8>>(), 0..3),
         fs_group: Option<u32>,
     ) -> MountRequest {
         MountRequest {
             dir,
             volume,
-            pod: pod.map(|(namespace, name, uid)| Pod { namespace, name, uid }),
+            pod: pod.map(|(namespace, name, uid, service_account)| Pod { namespace, name, uid, service_account }),
             secrets: secrets.into_iter().map(|(key, value)| (key, Secret::new(value))).collect(),
             fs_group,
         }
