@@ -203,6 +203,17 @@ pub trait BlockBackend: Backend {
     /// When there is no such device afterwards.
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device>;
 
+    /// Does the same where the volume's device is held already. A backend that looks for a device in other ways than
+    /// by its name can examine this one instead.
+    ///
+    /// # Errors
+    /// As for [`BlockBackend::map`].
+    fn map_again(&self, volume: &VolumeId, held: Device, hint: Option<u32>) -> Result<Device> {
+        let device = self.map(volume, hint);
+        drop(held);
+        device
+    }
+
     /// Releases an unused block device. One that disappears with its last user needs only to be closed.
     ///
     /// # Errors

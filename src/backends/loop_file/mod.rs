@@ -191,6 +191,13 @@ impl BlockBackend for Images {
         loop_device::attach(&image, volume, hint, self.allocation)
     }
 
+    fn map_again(&self, volume: &VolumeId, held: Device, hint: Option<u32>) -> Result<Device> {
+        let image = self.existing_image(volume)?;
+        self.pool
+            .make_whole(&image, volume, self.allocation, self.reserve)?;
+        loop_device::attach_again(held, &image, volume, hint, self.allocation)
+    }
+
     fn unmap(&self, device: Device) -> Result<()> {
         loop_device::release(device)
     }

@@ -23,6 +23,8 @@ const UNKNOWN: &str = "?";
 
 /// Locks and programs of this process.
 struct Ours {
+    /// This process. Looked up again in a child, which has another process id.
+    own: Option<Process>,
     records: Vec<Weak<File>>,
     /// Programs that inherited locks from this process.
     heirs: Vec<Process>,
@@ -31,6 +33,7 @@ struct Ours {
 }
 
 static OURS: Mutex<Ours> = Mutex::new(Ours {
+    own: None,
     records: Vec::new(),
     heirs: Vec::new(),
     starting: 0,
@@ -80,15 +83,19 @@ fn change(what: impl FnOnce(&mut Ours)) {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
     what(&mut ours);
     ours.records.retain(|record| record.strong_count() > 0);
-    let text = ours.text(Process::of(std::process::id()));
+    let id = std::process::id();
+    if ours.own.as_ref().is_none_or(|own| own.pid != id) {
+        ours.own = Process::of(id);
+    }
+    let text = ours.text(ours.own.as_ref());
     for record in ours.records.iter().filter_map(Weak::upgrade) {
         write_or_log(&record, &text);
     }
 }
 
 impl Ours {
-    fn text(&self, own: Option<Process>) -> String {
-        let known = own.iter().chain(&self.heirs).map(Process::to_string);
+    fn text(&self, own: Option<&Process>) -> String {
+        let known = own.into_iter().chain(&self.heirs).map(Process::to_string);
         let unknown = std::iter::repeat_n(UNKNOWN.to_owned(), self.starting);
         known.chain(unknown).map(|line| line + "\n").collect()
     }

@@ -1,7 +1,11 @@
 //! Processes and their tasks, as /proc shows them.
 
 use rustix::process::Signal;
-use std::{fmt, fs};
+use std::{
+    fmt,
+    fs::{self, File},
+    io::Read,
+};
 
 /// `PF_EXITING`, include/linux/sched.h.
 const EXITING: u64 = 4;
@@ -72,6 +76,9 @@ fn together(tasks: &[(Stat, String)]) -> Option<Tasks> {
     Some(Tasks::Ending(moves.map(str::to_owned).collect()))
 }
 
+/// More than `stat` has: 52 numbers, and a name of at most 64 bytes. One read returns all of it.
+const MAX_STAT: usize = 2048;
+
 /// The fields of `stat` that are used (fs/proc/array.c, `do_task_stat`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
@@ -82,7 +89,10 @@ struct Stat {
 
 impl Stat {
     fn of(directory: &str) -> Option<Self> {
-        Stat::parse(&fs::read_to_string(format!("{directory}/stat")).ok()?)
+        let mut text = [0; MAX_STAT];
+        let mut file = File::open(format!("{directory}/stat")).ok()?;
+        let length = file.read(&mut text).ok()?;
+        Stat::parse(&String::from_utf8_lossy(text.get(..length)?))
     }
 
     /// Splits at the last parenthesis, because the process name may contain any character.

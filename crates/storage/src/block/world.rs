@@ -37,9 +37,7 @@ pub(crate) struct BlockWorld<'a, B> {
     /// Whether the backend made or adjusted the device in this callout. A device that was only found may be
     /// another's, read-only, or without autoclear.
     fits: bool,
-    /// A mount that is attached nowhere. The file system is measured and grown through it, and finally it
-    /// becomes the pod's mount.
-    detached: Option<Detached>,
+    hidden: Option<HiddenMount>,
     /// The device of this volume that is mounted on the directory.
     mounted: Option<DeviceNumber>,
     /// Whether a pod waits, so that tools may grow only file systems of up to `LARGEST_WHILE_MOUNTING`.
@@ -49,6 +47,24 @@ pub(crate) struct BlockWorld<'a, B> {
     has_grown: bool,
     /// The cached content of the device, cleared by every step that may change it.
     content: Option<Content>,
+}
+
+/// A mount that is attached nowhere. The file system is measured and grown through it, and finally it becomes the
+/// pod's mount.
+struct HiddenMount {
+    mount: Detached,
+    /// Whether the device was seen to hold the file system that the mark names. Its superblock need not be read again:
+    /// while it is mounted, the kernel's own copy counts.
+    is_identified: bool,
+}
+
+impl HiddenMount {
+    fn unidentified(mount: Detached) -> Self {
+        HiddenMount {
+            mount,
+            is_identified: false,
+        }
+    }
 }
 
 #[cold]
@@ -69,7 +85,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             context,
             device: None,
             fits: false,
-            detached: None,
+            hidden: None,
             mounted: None,
             mounting: false,
             has_grown: false,
@@ -105,7 +121,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn forget(&mut self) {
-        self.detached = None;
+        self.hidden = None;
         self.content = None;
     }
 
@@ -199,9 +215,9 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     /// Whether the file system of the hidden mount takes no writes after an error. Other mounts of it keep it
     /// in that state.
     fn has_failed(&self) -> Result<bool> {
-        match (&self.detached, &self.device) {
-            (Some(detached), Some(device)) => {
-                fs::has_failed(detached.file(), device, detached.filesystem())
+        match (&self.hidden, &self.device) {
+            (Some(HiddenMount { mount, .. }), Some(device)) => {
+                fs::has_failed(mount.file(), device, mount.filesystem())
             }
             _ => Ok(false),
         }
@@ -221,13 +237,14 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let before = self.device.as_ref().map(Device::number);
         self.content = None;
         self.end_hidden_mount();
-        let device = self
-            .stored
-            .backend()?
-            .map(&self.stored.volume, self.lock.hint())?;
+        let (backend, hint) = (self.stored.backend()?, self.lock.hint());
+        let device = match self.device.take() {
+            Some(held) => backend.map_again(&self.stored.volume, held, hint)?,
+            None => backend.map(&self.stored.volume, hint)?,
+        };
         // A hidden mount of the same device follows its changes.
         if before != Some(device.number()) {
-            self.detached = None;
+            self.hidden = None;
         }
         self.lock.set_hint(device.number().minor);
         self.device = Some(device);
@@ -238,8 +255,8 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     fn mount(&mut self, read_only: bool) -> Result<()> {
         let dir = self.dir()?;
         let target = Target::create(&dir)?;
-        let detached = match self.detached.take() {
-            Some(detached) => detached,
+        let mount = match self.hidden.take() {
+            Some(hidden) => hidden.mount,
             None => {
                 let format = self.stored.mark()?.format;
                 let format = format.ok_or_else(|| {
@@ -248,7 +265,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 Detached::new(self.device()?, format.filesystem)?
             }
         };
-        detached.attach(&target, read_only)
+        mount.attach(&target, read_only)
     }
 
     fn dir(&self) -> Result<PathBuf> {

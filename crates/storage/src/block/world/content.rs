@@ -1,6 +1,6 @@
 //! The content of a block volume's device: reading and formatting.
 
-use super::{BlockWorld, growth, went_away};
+use super::{BlockWorld, HiddenMount, growth};
 use crate::{
     backend::BlockBackend,
     decide::UNREADABLE,
@@ -69,20 +69,50 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     }
 
     fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
-        let device = self.device.as_ref().ok_or_else(went_away)?;
+        let device = self.device()?;
         // Storage can lose its end while the device in front of it keeps its size.
         let size = device.size()?;
         if size > asset_size {
             return Ok(Content::Truncated { size });
         }
+        let hidden = match self.hidden.take() {
+            Some(hidden) if hidden.is_identified && mark.state == State::Ready => hidden,
+            hidden => match self.identify(mark, size, hidden)? {
+                Ok(hidden) => hidden,
+                Err(content) => return Ok(content),
+            },
+        };
+        let device = self.device()?;
+        let mount = &hidden.mount;
+        let geometry = grow::measure(mount.file(), device, mount.filesystem())?;
+        if geometry.size > size {
+            return Ok(Content::Truncated {
+                size: geometry.size,
+            });
+        }
+        self.hidden = Some(hidden);
+        Ok(Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        })
+    }
+
+    /// Reads the superblock. Mounts the file system if it is the one that the mark names, else returns what is there.
+    fn identify(
+        &self,
+        mark: &Mark,
+        size: Bytes,
+        hidden: Option<HiddenMount>,
+    ) -> Result<std::result::Result<HiddenMount, Content>> {
+        let device = self.device()?;
         let found = match mark.state {
             State::Blank => probe::prove(device, B::PROOF),
             State::Formatting | State::Ready | State::Deleting => probe::quick(device),
         };
         let superblock = match found {
-            probe::Content::Blank => return Ok(Content::Blank),
-            probe::Content::Foreign(what) => return Ok(Content::Foreign(what)),
-            probe::Content::Unreadable => return Ok(Content::Unreadable),
+            probe::Content::Blank => return Ok(Err(Content::Blank)),
+            probe::Content::Foreign(what) => return Ok(Err(Content::Foreign(what))),
+            probe::Content::Unreadable => return Ok(Err(Content::Unreadable)),
             probe::Content::Formatted(superblock) => superblock,
         };
         let ours = Format {
@@ -90,28 +120,21 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             uuid: superblock.uuid,
         };
         if mark.state != State::Ready || mark.format != Some(ours) {
-            return Ok(Content::Foreign("another file system"));
+            return Ok(Err(Content::Foreign("another file system")));
         }
         if superblock.size > size {
-            return Ok(Content::Truncated {
+            return Ok(Err(Content::Truncated {
                 size: superblock.size,
-            });
+            }));
         }
-        let detached = match self.detached.take() {
-            Some(detached) => detached,
+        let mount = match hidden {
+            Some(hidden) => hidden.mount,
             None => growth::mounted(device, ours.filesystem, mark, self.lock)?,
         };
-        let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
-        if geometry.size > size {
-            return Ok(Content::Truncated {
-                size: geometry.size,
-            });
-        }
-        self.detached = Some(detached);
-        Ok(Content::Ours {
-            size: geometry.size,
-            slack: geometry.slack,
-        })
+        Ok(Ok(HiddenMount {
+            mount,
+            is_identified: true,
+        }))
     }
 
     pub(super) fn format(&mut self, filesystem: Filesystem) -> Result<()> {
@@ -165,7 +188,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             if is_full { full(&error) } else { error }
         })?;
         self.stored.set_mark(&formatting.with_state(State::Ready))?;
-        self.detached = Some(detached);
+        self.hidden = Some(HiddenMount::unidentified(detached));
         Ok(())
     }
 }

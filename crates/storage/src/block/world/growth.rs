@@ -1,6 +1,6 @@
 //! Growth of a block volume, and repair after an interrupted growth.
 
-use super::BlockWorld;
+use super::{BlockWorld, HiddenMount};
 use crate::{
     backend::BlockBackend,
     decide,
@@ -44,7 +44,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// hang while holding the volume's lock.
     pub(super) fn end_hidden_mount(&mut self) {
         if B::KEEPS_UNUSED {
-            self.detached = None;
+            self.hidden = None;
         }
     }
 
@@ -104,15 +104,15 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             .format
             .ok_or_else(|| Error::new(ErrorKind::Bug, "grow a file system that was never made"))?
             .filesystem;
-        let detached = self.detached.take().ok_or_else(|| {
+        let hidden = self.hidden.take().ok_or_else(|| {
             Error::new(ErrorKind::Bug, "grow a file system that was not measured")
         })?;
         let before = self.content.take();
         let device = self.device()?;
-        let detached = match grow::online(detached.file(), device, filesystem) {
-            Ok(_) => detached,
+        let hidden = match grow::online(hidden.mount.file(), device, filesystem) {
+            Ok(_) => hidden,
             Err(refused) => {
-                drop(detached);
+                drop(hidden);
                 self.grow_offline(filesystem, refused).map_err(|error| {
                     match (before, device.size()) {
                         (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
@@ -122,10 +122,10 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
                     }
                 })?;
                 // A tool may succeed and still leave what the kernel refuses to mount.
-                Detached::new(device, filesystem)?
+                HiddenMount::unidentified(Detached::new(device, filesystem)?)
             }
         };
-        self.detached = Some(detached);
+        self.hidden = Some(hidden);
         if self.stored.mark()?.growing.is_some() {
             match self.stored.set_mark(&mark.with_growing(None)) {
                 // The growth was measured, and the next callout measures it again.
