@@ -1,5 +1,6 @@
 //! The programs with which a driver is compared, run alternately.
 
+use crate::series::Series;
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -29,31 +30,12 @@ pub fn line<'a, S: AsRef<str>>(label: &'a str, argv: &[S]) -> Line<'a> {
 /// The cost of all runs with one label.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    cpu: Vec<u64>,
-    elapsed: Vec<u64>,
-    faults: Vec<u64>,
-}
-
-impl Cost {
-    /// CPU time of all runs, in microseconds.
-    pub fn cpu(&self) -> f64 {
-        as_float(self.cpu.iter().sum())
-    }
-
-    /// Median CPU time of a run, in microseconds.
-    pub fn cpu_median(&self) -> f64 {
-        median(&self.cpu)
-    }
-
-    /// Median duration of a run, in microseconds.
-    pub fn elapsed_median(&self) -> f64 {
-        median(&self.elapsed)
-    }
-
-    /// Median page faults of a run that read nothing from a disk.
-    pub fn faults_median(&self) -> f64 {
-        median(&self.faults)
-    }
+    /// Processor time, in microseconds.
+    pub cpu: Series,
+    /// Duration, in microseconds.
+    pub elapsed: Series,
+    /// Page faults that read nothing from a disk.
+    pub faults: Series,
 }
 
 /// The measuring program, and a directory for programs that are built for a comparison.
@@ -121,9 +103,9 @@ impl Programs {
             let mut fields = run.split(' ');
             let cost = costs.entry(fields.next().unwrap().to_owned()).or_default();
             let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
-            cost.cpu.push(number());
-            cost.elapsed.push(number());
-            cost.faults.push(number());
+            cost.cpu.0.push(as_float(number()));
+            cost.elapsed.0.push(as_float(number()));
+            cost.faults.0.push(as_float(number()));
             let peak = number();
             if run.starts_with("driver") {
                 self.peak.set(peak.max(self.peak.get()));
@@ -137,17 +119,6 @@ impl Programs {
 /// The directory with the programs' sources and the scripted drivers.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/callouts/programs")
-}
-
-/// The median of some numbers.
-pub fn median_of(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_owned();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-fn median(numbers: &[u64]) -> f64 {
-    median_of(&numbers.iter().copied().map(as_float).collect::<Vec<_>>())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "microseconds of a benchmark")]

@@ -1,5 +1,6 @@
 //! The table that the bench prints.
 
+use crate::series::{Ratio, Series};
 use std::cell::Cell;
 
 /// Prints lines, and counts exceeded budgets.
@@ -12,6 +13,10 @@ pub struct Table {
 impl Table {
     /// A table with or without times.
     pub fn new(counts_alone: bool) -> Self {
+        println!(
+            "{:52} {:>10} {:>10} {:>7} {:>6}  budget",
+            "CPU unless said otherwise", "driver", "other", "ratio", "noise"
+        );
         Table {
             counts_alone,
             missed: Cell::new(0),
@@ -28,31 +33,41 @@ impl Table {
         self.missed.get()
     }
 
-    /// Prints a line: two times and their ratio.
-    pub fn row(&self, what: &str, driver: f64, other: f64, budget: Option<f64>) {
-        self.row_with_ratio(what, driver, other, driver / other, budget);
+    /// Prints a line: the medians of two times, and their ratio.
+    pub fn row(&self, what: &str, driver: &Series, other: &Series, budget: Option<f64>) {
+        self.row_with_ratio(what, driver, other, driver.ratio_to(other), budget);
     }
 
     /// Prints a line with a ratio that was computed in another way.
     pub fn row_with_ratio(
         &self,
         what: &str,
-        driver: f64,
-        other: f64,
-        ratio: f64,
+        driver: &Series,
+        other: &Series,
+        ratio: Ratio,
         budget: Option<f64>,
     ) {
         if !self.counts_alone {
-            self.line(what, driver, other, ratio, budget);
+            let Ratio { value, noise } = ratio;
+            let noise = format!("{noise:.2}");
+            self.line(what, driver.median(), other.median(), value, &noise, budget);
         }
     }
 
     /// Prints a line with a value that does not depend on the machine's load.
     pub fn count(&self, what: &str, driver: f64, other: f64, budget: f64) {
-        self.line(what, driver, other, driver / other, Some(budget));
+        self.line(what, driver, other, driver / other, "", Some(budget));
     }
 
-    fn line(&self, what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
+    fn line(
+        &self,
+        what: &str,
+        driver: f64,
+        other: f64,
+        ratio: f64,
+        noise: &str,
+        budget: Option<f64>,
+    ) {
         let budget = match budget {
             Some(budget) if ratio > budget => {
                 self.missed.set(self.missed.get() + 1);
@@ -61,6 +76,6 @@ impl Table {
             Some(budget) => format!("<= {budget}"),
             None => String::new(),
         };
-        println!("{what:52} {driver:>10.0} {other:>10.0} {ratio:>7.2}  {budget}");
+        println!("{what:52} {driver:>10.0} {other:>10.0} {ratio:>7.2} {noise:>6}  {budget}");
     }
 }

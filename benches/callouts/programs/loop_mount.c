@@ -1,20 +1,22 @@
-/* Makes only the system calls that mount a volume's image:
- * loop_mount IMAGE FILESYSTEM DIR */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <linux/loop.h>
-#include <linux/mount.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+/* Makes the system calls that mount a volume's image: loop_mount IMAGE FILESYSTEM DIR LOCK
+ *
+ * With -DSAFE also those that no driver may omit (safe.h). */
+#include "safe.h"
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
+#ifdef SAFE
+    static char mark[4096];
+    work_in_child();
+    lock(argv[4]);
+    dev_t before = look_at(argv[3]);
+#endif
     int image = open(argv[1], O_RDWR | O_CLOEXEC);
     int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     char device[32];
+#ifdef SAFE
+    read_mark(image, mark);
+#endif
     snprintf(device, sizeof device, "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
     int loop = open(device, O_RDWR | O_CLOEXEC);
     struct loop_config config;
@@ -22,11 +24,20 @@ int main(int argc, char **argv) {
     config.fd = image;
     config.block_size = 512;
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
-    if (image < 0 || ioctl(loop, LOOP_CONFIGURE, &config)) return perror("attach"), 1;
-    int context = syscall(SYS_fsopen, argv[2], FSOPEN_CLOEXEC);
-    syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, "source", device, 0);
-    if (syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0)) return perror("create"), 1;
-    int mount = syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    if (syscall(SYS_move_mount, mount, "", AT_FDCWD, argv[3], MOVE_MOUNT_F_EMPTY_PATH)) return perror("move"), 1;
+    if (image < 0 || ioctl(loop, LOOP_CONFIGURE, &config)) fail("attach");
+#ifdef SAFE
+    struct geometry geometry;
+    examine_device(loop, image);
+    read_superblock(device);
+#endif
+    int mount = mount_privately(argv[2], device);
+#ifdef SAFE
+    close(measure(mount, &geometry));
+#endif
+    if (syscall(SYS_move_mount, mount, "", AT_FDCWD, argv[3], MOVE_MOUNT_F_EMPTY_PATH)) fail("move");
+#ifdef SAFE
+    read_mark(image, mark);
+    if (look_at(argv[3]) == before) fail("measure");
+#endif
     return 0;
 }
