@@ -4,9 +4,11 @@
 use crate::{
     HERE, NEEDS,
     check::Check,
+    cut::{Cut, Surviving},
     machine::{Backend, Keep},
     node::{Ground, Node},
     story::Story,
+    superblock::{self, BLOCK},
 };
 use flexvol_lab::vm::DISK_BYTES;
 use flexvol_testing::{Points, Progress, Random, Replay, arena, budget, tests};
@@ -15,8 +17,7 @@ use nix::{
     unistd::{Whence, lseek},
 };
 use std::{
-    collections::{BTreeSet, HashSet},
-    fmt::{self, Display, Formatter},
+    collections::HashSet,
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     iter,
@@ -48,31 +49,6 @@ const TORN_IN_MACHINE: u64 = 1;
 /// Maximum number of images per pass in a run of hours, because each pass reports progress.
 const LONG: usize = 40;
 
-/// A moment, and one of its crash images.
-type Cut = (usize, Surviving);
-
-/// The unflushed writes that survive a cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Surviving {
-    All,
-    /// A random part, with this number as seed.
-    Some(u64),
-    /// All but one of the two sectors of an ext4 volume's superblock. Hardly one in a thousand random images has this.
-    AllButSectorOfSuperblock(u64),
-}
-
-impl Display for Surviving {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Surviving::All => f.write_str("with all that was written"),
-            Surviving::Some(which) => write!(f, "image {which}"),
-            Surviving::AllButSectorOfSuperblock(sector) => {
-                write!(f, "without sector {sector} of its superblock")
-            }
-        }
-    }
-}
-
 #[derive(Default)]
 struct Tally {
     whole: u64,
@@ -83,13 +59,14 @@ struct Tally {
     unfinished: u64,
     lvm_was_torn: u64,
     torn_superblocks: u64,
+    lost_blocks: u64,
     /// Hashes of the disks that were checked. Different cuts may leave identical disks.
     disks: HashSet<u64>,
 }
 
 impl Tally {
     fn images(&self) -> u64 {
-        self.whole + self.torn + self.torn_superblocks
+        self.whole + self.torn + self.torn_superblocks + self.lost_blocks
     }
 }
 
@@ -154,10 +131,9 @@ fn images<G: Ground>(
         .collect();
     random.shuffle(&mut cuts);
     let superblocks = match size.superblocks {
-        true => torn_superblocks(story),
+        true => superblock::cuts(story),
         false => Vec::new(),
     };
-    let all = cuts.len() + superblocks.len();
     let pass = if budget().every_point {
         LONG
     } else {
@@ -166,6 +142,7 @@ fn images<G: Ground>(
     let name = format!("power cuts, {} on {}", story.filesystem, story.backend.on());
     let (mut tally, mut progress) = (Tally::default(), Progress::default());
     run(&superblocks, story, &mut check, place, &mut tally);
+    let all = cuts.len() + usize::try_from(tally.images()).unwrap();
     let started = Instant::now();
     for pass in cuts.chunks_mut(pass) {
         if !budget().allows(started) {
@@ -183,10 +160,13 @@ fn images<G: Ground>(
         unfinished,
         lvm_was_torn,
         torn_superblocks,
+        lost_blocks,
         disks,
     } = tally;
     let mut more = match story.filesystem {
-        "ext4" => format!(", {torn_superblocks} with a torn superblock alone"),
+        "ext4" => format!(
+            ", {torn_superblocks} with a torn superblock alone, {lost_blocks} without it or without its descriptors"
+        ),
         "xfs" => format!(
             ", {mended} of {plain} cut after the growth began were bad for xfs_repair until the driver's mount"
         ),
@@ -199,7 +179,7 @@ fn images<G: Ground>(
     }
     points.report(
         &name,
-        whole + torn + torn_superblocks,
+        whole + torn + torn_superblocks + lost_blocks,
         all,
         &format!(
             "crash images: {whole} whole, {torn} torn, {} different{more}",
@@ -236,9 +216,16 @@ fn run<G: Ground>(
                 tally.torn += 1;
             }
             Surviving::AllButSectorOfSuperblock(sector) => {
-                let find = |to, data: &[u8]| Some(superblock(to, data)? + sector * SECTOR);
+                let find = |to, data: &[u8]| Some(superblock::of_ext4(to, data)? + sector * SECTOR);
                 assert!(replay.all_but_a_sector(&disk, find).unwrap());
                 tally.torn_superblocks += 1;
+            }
+            Surviving::AllButBlock(block) => {
+                let from = superblock::beginning(story).unwrap() + block * BLOCK;
+                if !replay.all_but_range(&disk, &(from..from + BLOCK)).unwrap() {
+                    continue;
+                }
+                tally.lost_blocks += 1;
             }
         }
         drop(disk);
@@ -264,33 +251,6 @@ fn run<G: Ground>(
         tally.unfinished += u64::from(seen.unfinished);
         tally.mended += u64::from(seen.xfs_was_bad);
     }
-}
-
-/// Torn writes of the superblock of a volume's ext4: right after the write, and when everything until the next flush
-/// was written.
-fn torn_superblocks(story: &Story) -> Vec<Cut> {
-    let is_superblock = |to, data: &[u8]| superblock(to, data).is_some();
-    let writes = story.log.writes(is_superblock).unwrap();
-    let moments = writes.iter().flat_map(|number| {
-        // A write with FUA is not torn, and the next flush may be the one of the write itself.
-        [number + 1, story.log.flush_after(*number)]
-    });
-    let moments: BTreeSet<usize> = moments.filter(|moment| *moment > story.start).collect();
-    let torn = moments.iter().flat_map(|moment| {
-        [0, 1].map(|sector| (*moment, Surviving::AllButSectorOfSuperblock(sector)))
-    });
-    torn.collect()
-}
-
-/// Offset in a write of a superblock of ext4, except that of the disk's own file system.
-fn superblock(to: u64, data: &[u8]) -> Option<u64> {
-    const BLOCK: usize = 4096;
-    const SUPERBLOCK: usize = 1024;
-    const MAGIC: usize = SUPERBLOCK + 0x38;
-    let mut blocks = data.chunks_exact(BLOCK);
-    let is_one = |block: &[u8]| block[MAGIC..MAGIC + 2] == [0x53, 0xef];
-    let number = blocks.position(is_one)?;
-    (to > 0 || number > 0).then(|| u64::try_from(number * BLOCK + SUPERBLOCK).unwrap())
 }
 
 /// Hashes the content of a disk. Holes count as zeros.

@@ -5,11 +5,13 @@
 
 mod check;
 mod crash;
+mod cut;
 mod here;
 mod machine;
 mod node;
 mod reset;
 mod story;
+mod superblock;
 
 use flexvol_testing::{VIRTUAL_MACHINE as NEEDS, cases, run_cases};
 use std::{path::PathBuf, process::ExitCode, sync::Mutex};

@@ -2,7 +2,7 @@
 
 use super::{DISCARD, FLUSH, FUA, WriteLog};
 use crate::Random;
-use std::{fs::File, io};
+use std::{fs::File, io, ops::Range};
 
 /// Replays a log from its beginning and produces the possible disk contents after each entry.
 #[derive(Debug)]
@@ -101,6 +101,28 @@ impl<'a> Replay<'a> {
                 .replay(entry, image, || lost != at.next().map(|at| (*pending, at)))?;
         }
         Ok(lost.is_some())
+    }
+
+    /// Adds all pending writes except for what they have in this range of the disk. Returns `false` if they have nothing
+    /// there.
+    ///
+    /// # Errors
+    /// As for [`Replay::advance`].
+    pub fn all_but_range(&self, image: &File, lost: &Range<u64>) -> io::Result<bool> {
+        let mut has_lost = false;
+        for pending in &self.pending {
+            let entry = &self.log.entries[*pending];
+            let mut sectors =
+                (entry.to..).step_by(usize::try_from(self.log.sector).map_err(io::Error::other)?);
+            self.log.replay(entry, image, || {
+                let at = sectors.next();
+                // A forced write is complete.
+                let is_lost = !entry.is(FUA) && at.is_some_and(|at| lost.contains(&at));
+                has_lost |= is_lost;
+                !is_lost
+            })?;
+        }
+        Ok(has_lost)
     }
 
     /// Adds about half of the pending writes, and a tenth of these only in part. Forced writes are always added.
