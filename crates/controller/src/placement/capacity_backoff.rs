@@ -52,6 +52,11 @@ impl CapacityBackoff {
         self.since.elapsed() >= self.pause() + PAUSE.longest
     }
 
+    /// The number of consecutive failures.
+    pub fn times(&self) -> u32 {
+        self.times
+    }
+
     /// The time of the last failure.
     pub fn since(&self) -> Instant {
         self.since

@@ -14,6 +14,7 @@ mod load;
 mod pending_calls;
 mod removed_nodes;
 mod selection;
+mod volume_failures;
 
 pub use estimate::NodeCapacity;
 pub use failing::VolumeRequest;
@@ -36,6 +37,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+use volume_failures::VolumeFailures;
 
 /// Silence limit: three heartbeats, and the delay of one.
 pub const SILENCE: Duration = Duration::from_secs(200);
@@ -53,6 +55,7 @@ pub struct Nodes {
     listens: OnceLock<Instant>,
     /// Open NodeVolumes, which may be seen before their nodes.
     pending_calls: Mutex<PendingCalls>,
+    volume_failures: Mutex<VolumeFailures>,
     /// UIDs of storage classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
     silence: Duration,
@@ -71,7 +74,7 @@ struct NodeRecord {
     /// Whether its silence was reported.
     is_reported: bool,
     /// Backoff after lack of capacity, by class.
-    full: BTreeMap<String, CapacityBackoff>,
+    full: BTreeMap<String, Exhausted>,
     /// Other failures of its driver, by class.
     failing: BTreeMap<String, Failing>,
     /// Backoff after no volume could be bound to it.
@@ -95,6 +98,7 @@ impl Nodes {
             gone: Mutex::default(),
             listens: OnceLock::new(),
             pending_calls: Mutex::default(),
+            volume_failures: Mutex::default(),
             classes: Mutex::default(),
             silence,
         }
@@ -142,22 +146,19 @@ impl Nodes {
             now.load.record_report();
         }
         now.failing = std::mem::take(&mut before.failing);
-        now.failing.retain(|class, _| {
-            let (had, has) = (&before.status.capacities, &now.status.capacities);
-            // A capacity that is reported again ends the failures.
-            had.contains_key(class) || !has.contains_key(class)
-        });
+        // A capacity that is reported again ends the failures.
+        for class in now.status.capacities.keys() {
+            if !before.status.capacities.contains_key(class) {
+                now.failing.remove(class);
+                self.volume_failures().reported_again(&name, class);
+            }
+        }
         let is_back = !before.may_be_asked(self.silence) && now.may_be_asked(self.silence);
         let better = is_back || offers_more(&before.status, &now.status);
         now.full = std::mem::take(&mut before.full);
-        now.full.retain(|class, _| {
-            let (had, has) = (&before.status.capacities, &now.status.capacities);
-            // A first report is no increase.
-            let made = had
-                .get(class)
-                .zip(has.get(class))
-                .is_some_and(|(had, has)| has > had);
-            !made
+        now.full.retain(|class, exhausted| {
+            let has = now.status.capacities.get(class);
+            !has.is_some_and(|has| exhausted.has_gained(*has))
         });
         all.insert(name, now);
         better
@@ -226,6 +227,7 @@ impl Nodes {
             known.full.remove(name);
             known.failing.remove(name);
         }
+        self.volume_failures().forget_class(name);
     }
 
     /// Removes deleted NodeVolumes.
@@ -233,16 +235,21 @@ impl Nodes {
         self.pending_calls().gone(names);
     }
 
-    /// Records that a node's driver lacked capacity for this size.
-    pub fn record_exhausted(&self, node: &str, class: &str, size: Bytes) {
+    /// Records that a node's driver lacked capacity for this volume.
+    pub fn record_exhausted(&self, node: &str, class: &str, size: Bytes, asker: VolumeRequest<'_>) {
         let mut all = self.all();
         let Some(known) = all.get_mut(node) else {
             return;
         };
-        let before = known.full.remove(class);
-        known
-            .full
-            .insert(class.to_owned(), CapacityBackoff::now(size, before));
+        let before = known.full.remove(class).map(|before| before.pause);
+        let exhausted = Exhausted {
+            pause: CapacityBackoff::now(size, before),
+            size,
+            reported: known.status.capacities.get(class).copied(),
+        };
+        known.full.insert(class.to_owned(), exhausted);
+        let error = ErrorClass::Exhausted;
+        self.volume_failures().add(asker, node, class, error, "");
     }
 
     /// Records that a node's driver failed repeatedly at a volume, except for lack of capacity.
@@ -255,8 +262,11 @@ impl Nodes {
         words: &str,
     ) {
         if let Some(known) = self.all().get_mut(node) {
-            let failing = known.failing.entry(class.to_owned()).or_default();
-            failing.add(asker, error, words);
+            self.volume_failures().add(asker, node, class, error, words);
+            if error != ErrorClass::Infeasible {
+                let failing = known.failing.entry(class.to_owned()).or_default();
+                failing.add(asker.namespace);
+            }
         }
     }
 
@@ -274,13 +284,24 @@ impl Nodes {
     pub fn record_created(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
             known.unbindable = None;
-            if let Some(failing) = known.failing.get_mut(class) {
-                failing.made_one();
-            }
+            known.failing.remove(class);
+            self.volume_failures().made_one(node, class);
             known
                 .full
-                .retain(|of, full| of != class || !full.forbids(size));
+                .retain(|of, full| of != class || !full.pause.forbids(size));
         }
+    }
+
+    /// Forgets what failed at a volume that was made or is not wanted any more.
+    pub(crate) fn forget_volume(&self, volume: &str) {
+        self.volume_failures().forget(volume);
+    }
+
+    /// Locked after the other maps.
+    fn volume_failures(&self) -> MutexGuard<'_, VolumeFailures> {
+        self.volume_failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pending_calls(&self) -> MutexGuard<'_, PendingCalls> {
@@ -296,6 +317,25 @@ impl Nodes {
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A driver's lack of capacity for a class.
+#[derive(Debug)]
+struct Exhausted {
+    pause: CapacityBackoff,
+    /// The size that it lacked last, and the capacity that it reported then.
+    size: Bytes,
+    reported: Option<u64>,
+}
+
+impl Exhausted {
+    /// Whether the driver reports more than then, by an eighth of what it lacked: capacities change by some bytes all the
+    /// time. A first report is no increase.
+    fn has_gained(&self, has: u64) -> bool {
+        let least = (self.size.0 / 8).max(1);
+        self.reported
+            .is_some_and(|reported| has >= reported.saturating_add(least))
     }
 }
 
@@ -315,7 +355,8 @@ impl NodeRecord {
                 _ => Estimate::Unknown(None),
             },
         };
-        let largest = self.full.get(class).and_then(CapacityBackoff::largest);
+        let full = self.full.get(class);
+        let largest = full.and_then(|exhausted| exhausted.pause.largest());
         largest.map_or(told, |largest| told.at_most(largest))
     }
 

@@ -106,8 +106,7 @@ impl Nodes {
             _ => None,
         };
         let fails = || {
-            let failing = known.failing.get(class)?;
-            failing.has_failed(asker).then(|| {
+            self.volume_failures().has_failed(asker, node, class).then(|| {
                 format!(
                     "node {node} failed again and again to make this volume of storage class {class:?}"
                 )
@@ -121,12 +120,8 @@ impl Nodes {
 
     /// Returns why no other node is tried: several drivers call the volume infeasible.
     pub fn infeasible_reason(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
-        let all = self.all();
-        let of_class = all.values().filter_map(|known| known.failing.get(class));
-        let words: Vec<_> = of_class
-            .filter_map(|failing| failing.infeasible(asker))
-            .take(REFUSALS)
-            .collect();
+        let failures = self.volume_failures();
+        let words: Vec<_> = failures.infeasible(asker, class).take(REFUSALS).collect();
         (words.len() == REFUSALS).then(|| {
             format!(
                 "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({}); make a claim that it can have",
@@ -158,7 +153,7 @@ impl Nodes {
         };
         let heard = || able().filter(|(_, known)| known.may_be_asked(self.silence));
         let answers = heard().next().is_some();
-        let calls = self.pending_calls();
+        let (calls, failures) = (self.pending_calls(), self.volume_failures());
         let mut others = Vec::new();
         let mut candidates = Vec::new();
         for (node, known) in heard() {
@@ -169,7 +164,7 @@ impl Nodes {
             let failing = known.failing.get(class);
             if unschedulable == Some(Unschedulable::Cordoned) {
                 others.push(format!("node {node} is cordoned"));
-            } else if failing.is_some_and(|failing| failing.has_failed(asker)) {
+            } else if failures.has_failed(asker, node, class) {
                 others.push(format!("node {node} failed again and again to make it"));
             } else {
                 candidates.push(Candidate {

@@ -71,7 +71,7 @@ fn what_a_node_could_not_make_of_a_class_says_nothing_of_one_that_replaces_it() 
         let nodes = nodes(&[("one", Some(30))]);
         let lacks = || nodes.unfit_reason("one", "a/b", "class", Bytes(20), of("v"));
         nodes.class_seen("class", "1");
-        nodes.record_exhausted("one", "class", Bytes(20));
+        nodes.record_exhausted("one", "class", Bytes(20), of("v"));
         fail(&nodes, "one", of("v"));
         nodes.class_seen("class", "1");
         assert!(lacks().is_some(), "it is the same");

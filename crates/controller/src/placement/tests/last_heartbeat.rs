@@ -25,7 +25,7 @@ async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_
     let room = |size| nodes.select_node("a/b", "class", Bytes(size), of("v"));
     for minutes in [1, 2, 4] {
         assert_eq!(room(7).unwrap(), "one");
-        nodes.record_exhausted("one", "class", Bytes(7));
+        nodes.record_exhausted("one", "class", Bytes(7), of("v"));
         assert!(room(7).is_err());
         assert_eq!(room(6).unwrap(), "one", "less may be had");
         assert_eq!(
@@ -39,7 +39,7 @@ async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     nodes.put(node("two", 1, Some(5)));
-    nodes.record_exhausted("two", "class", Bytes(5));
+    nodes.record_exhausted("two", "class", Bytes(5), of("v"));
     assert!(
         nodes
             .unfit_reason("two", "a/b", "class", Bytes(5), of("v"))
@@ -50,7 +50,7 @@ async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_
         nodes.unfit_reason("two", "a/b", "class", Bytes(5), of("v")),
         None
     );
-    nodes.record_exhausted("two", "class", Bytes(5));
+    nodes.record_exhausted("two", "class", Bytes(5), of("v"));
     nodes.record_created("two", "other", Bytes(5));
     nodes.record_created("two", "class", Bytes(4));
     assert!(

@@ -149,6 +149,7 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         apply_claim(context, claim, seen, name, presence, held);
     } else {
         claims.forget(&name);
+        context.nodes.forget_volume(&name);
     }
 }
 
@@ -195,8 +196,10 @@ fn apply_claim(
     let is_bound = seen.bound_to().is_some();
     if there && !held && is_bound && !claim::is_expanding(claim) && !fails {
         claims.forget(&name);
+        context.nodes.forget_volume(&name);
     } else if !there || seen.volume.is_some() && seen.deleting && !held {
         claims.forget(&name);
+        context.nodes.forget_volume(&name);
         // Kubernetes releases the volume of a bound claim, which causes an event of its own.
         if !is_bound {
             context.queue.push(&namespace, &name);
