@@ -53,7 +53,8 @@ impl RequestInfo {
                 Limits::watch(seconds.map(Duration::from_secs))
             }
             Asks::List => Limits::MANY,
-            Asks::One => Limits::ONE,
+            Asks::One if reads || is_lease => Limits::ONE,
+            Asks::One => Limits::WRITE,
         };
         let needed = resource.as_ref().map_or_else(fields::unknown, |resource| {
             fields::needed(resource.group, resource.plural, kind)
@@ -123,7 +124,7 @@ mod tests {
             let info = RequestInfo::of(&request.body(Body::empty()).unwrap());
             (info.limits, info.is_lease, info.writes)
         };
-        let (one, many) = (Limits::ONE, Limits::MANY);
+        let (one, write, many) = (Limits::ONE, Limits::WRITE, Limits::MANY);
         let patch = |uri: &str| info(Method::PATCH, uri);
         let leases = "/apis/coordination.k8s.io/v1/namespaces/flexvol/leases";
         assert_eq!(
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(info(Method::POST, leases), (one, true, false));
         assert_eq!(
             patch("/api/v1/namespaces/ns/events/a.b"),
-            (one, false, false)
+            (write, false, false)
         );
         // Adversarial names, which would exempt writes from the fence.
         for uri in [
@@ -144,7 +145,7 @@ mod tests {
             "/api/v1/persistentvolumes/leases?x=watch=true",
             "/api/v1/namespaces/events",
         ] {
-            assert_eq!(patch(uri), (one, false, true), "{uri}");
+            assert_eq!(patch(uri), (write, false, true), "{uri}");
         }
         let get = |uri: &str| info(Method::GET, uri).0;
         let volumes = "/api/v1/persistentvolumes";

@@ -10,9 +10,14 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::BoxError;
 
-/// Timeout of a request about one object. Its sum with the renew deadline stays below the lease duration, after
-/// which another process takes the lease.
+/// Timeout of a read of one object, and of a request about a lease. Its sum with the renew deadline stays below the lease
+/// duration, after which another process takes the lease.
 pub const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Timeout of a write. It may take as long as the API server waits for one admission webhook (`timeoutSeconds`, at most
+/// 30), and then goes on without it, or says that it failed. A leader that loses its lease meanwhile ends, and with it
+/// its writes.
+const PATIENCE_WITH_WRITES: Duration = Duration::from_secs(34);
 
 /// Timeout of a list or watch. The API server gives up after a minute (`--request-timeout`), and an earlier timeout
 /// would restart a list of many pages.
@@ -29,6 +34,11 @@ impl Limits {
     pub const ONE: Limits = Limits {
         begin: TIMEOUT,
         end: Some(TIMEOUT),
+    };
+
+    pub const WRITE: Limits = Limits {
+        begin: PATIENCE_WITH_WRITES,
+        end: Some(PATIENCE_WITH_WRITES),
     };
 
     pub const MANY: Limits = Limits {

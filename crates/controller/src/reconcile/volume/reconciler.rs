@@ -34,6 +34,9 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
     context.claims.begin_reconcile(name);
     let done = apply_steps(context, name).await;
     context.claims.end_reconcile(name);
+    if done.is_ok() {
+        context.failures.ended(name);
+    }
     if let Err(error) = &done {
         let changed = is_conflict(error);
         let word = if changed { "changed" } else { "failed" };
@@ -171,8 +174,8 @@ fn report_failure(
         step,
         Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
     );
-    // Others' admission webhooks may reject a necessary write.
-    if !is_conflict(error) && (makes || is_refused(error)) {
+    // Others' admission webhooks may reject a necessary write, or fail it for as long as they cannot be called.
+    if !is_conflict(error) && (makes || is_refused(error) || context.failures.persists(name)) {
         report::waits(context, live, &error_message(error));
     }
     if makes && error.is::<NoNode>() {
@@ -249,10 +252,18 @@ fn record_placement(context: &Context, name: &str, step: &Step, live: &VolumeObj
     let Some((node, class, size)) = live.requested_placement() else {
         return;
     };
+    let namespace = live
+        .node_volume
+        .as_ref()
+        .map_or("", |node_volume| &node_volume.spec.claim.namespace);
+    let asker = VolumeRequest {
+        volume: name,
+        namespace,
+    };
     match step {
         Step::CreateNodeVolume { .. } => context.nodes.record_request(node, name, size),
         Step::RequestDeletion if live.is_exhausted() => {
-            context.nodes.record_exhausted(node, class, size)
+            context.nodes.record_exhausted(node, class, size, asker)
         }
         Step::RequestDeletion => {
             let failed = live.persistent_problem();
@@ -260,11 +271,7 @@ fn record_placement(context: &Context, name: &str, step: &Step, live: &VolumeObj
             // The hostname may be unique again when the next node is selected, and ambiguous after that.
             let own = live.unbindable().or(live.stalled.as_deref());
             let own = own.map(|why| (ErrorClass::Retryable, why));
-            if let (Some(node_volume), Some((error, words))) = (&live.node_volume, own.or(failed)) {
-                let asker = VolumeRequest {
-                    volume: name,
-                    namespace: &node_volume.spec.claim.namespace,
-                };
+            if let Some((error, words)) = own.or(failed) {
                 context
                     .nodes
                     .record_failure(node, class, asker, error, words);
