@@ -1,5 +1,8 @@
 //! Event recorder: new events at once, no duplicates, and a limited rate.
 
+mod recent;
+mod waiting;
+
 use crate::{
     api::well_known::checksum,
     client::{Refusal, refusal},
@@ -14,31 +17,11 @@ use kube::{
     Api, Client, Resource,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
+use recent::RecentEvents;
 use serde_json::json;
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::{
-    sync::mpsc::{Receiver, Sender, channel},
-    time::Instant,
-};
-
-/// Period in which an identical event of the same object is not repeated.
-const SILENCE: Duration = Duration::from_secs(300);
-
-/// Number of warnings that an object may get at once; one more is allowed after each [`ONE_MORE`]. Kubernetes' own
-/// components have these limits (`defaultSpamBurst`, `defaultSpamQPS` in client-go's `tools/record/events_cache.go`).
-/// They hold back messages that always differ, such as a driver's with the time in them. Normal events are not limited.
-const BURST: u32 = 25;
-const ONE_MORE: Duration = Duration::from_secs(300);
-
-/// Number of remembered entries. When it is exceeded, events may be recorded twice.
-const REMEMBERED: usize = 10_000;
-
-/// Number of events that may wait for the API server. More are dropped, so that events never delay work.
-const WAITING: usize = 256;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
+use waiting::{Pending, Waiting};
 
 /// Maximum length of the object's name in an event's: names have 253 characters, the dot and the checksum take 17.
 const LONGEST_HEAD: usize = 253 - 17;
@@ -47,17 +30,8 @@ const LONGEST_HEAD: usize = 253 - 17;
 #[derive(Debug)]
 pub struct EventRecorder {
     component: &'static str,
-    sender: Sender<Event>,
-    recorded: Mutex<RecentEvents>,
-}
-
-/// Recently recorded events.
-#[derive(Debug, Default)]
-struct RecentEvents {
-    /// When an event, by the checksum of object, reason and message, was last recorded.
-    words: HashMap<u64, Instant>,
-    /// When an object's allowance of warnings is full again, at one in [`ONE_MORE`].
-    objects: HashMap<u64, Instant>,
+    waiting: Arc<Waiting>,
+    recorded: Arc<Mutex<RecentEvents>>,
 }
 
 /// The type of an event.
@@ -73,12 +47,12 @@ impl EventRecorder {
     /// Starts the task that writes events.
     #[must_use]
     pub fn start(client: Client, component: &'static str) -> Self {
-        let (sender, receiver) = channel(WAITING);
-        tokio::spawn(write(client, receiver));
+        let (waiting, recorded) = (Arc::default(), Arc::default());
+        tokio::spawn(write(client, Arc::clone(&waiting), Arc::clone(&recorded)));
         EventRecorder {
             component,
-            sender,
-            recorded: Mutex::default(),
+            waiting,
+            recorded,
         }
     }
 
@@ -98,7 +72,8 @@ impl EventRecorder {
         if !recorded.is_news(sum, now) {
             return;
         }
-        let too_many = event_type == EventType::Warning && !recorded.may_warn(checksum(&uid), now);
+        let warned = (event_type == EventType::Warning).then(|| checksum(&uid));
+        let too_many = warned.is_some_and(|object| !recorded.may_warn(object, now));
         drop(recorded);
         if too_many {
             let of = meta.name.as_deref().unwrap_or_default();
@@ -139,37 +114,19 @@ impl EventRecorder {
             }),
             ..Event::default()
         };
-        if self.sender.try_send(event).is_err() {
+        let pending = Pending {
+            event,
+            words: sum,
+            warned,
+        };
+        if let Some(dropped) = self.waiting.push(pending) {
+            let (of, reason, said) = in_words(&dropped.event);
             log::warn(
                 "an event is dropped",
-                &[("reason", reason), ("event", message)],
+                &[("of", &of), ("reason", reason), ("event", said)],
             );
+            forget(&self.recorded, &dropped);
         }
-    }
-}
-
-impl RecentEvents {
-    /// Whether an event was not recorded recently.
-    fn is_news(&mut self, words: u64, now: Instant) -> bool {
-        forget(&mut self.words, |said| now.duration_since(said) >= SILENCE);
-        let last = self.words.get(&words);
-        let news = last.is_none_or(|said| now.duration_since(*said) >= SILENCE);
-        if news {
-            self.words.insert(words, now);
-        }
-        news
-    }
-
-    /// Whether an object may get another warning.
-    fn may_warn(&mut self, object: u64, now: Instant) -> bool {
-        forget(&mut self.objects, |made_up| made_up <= now);
-        let made_up = self.objects.entry(object).or_insert(now);
-        let next = (*made_up).max(now) + ONE_MORE;
-        let may = next.duration_since(now) <= ONE_MORE * BURST;
-        if may {
-            *made_up = next;
-        }
-        may
     }
 }
 
@@ -179,30 +136,26 @@ fn event_name(object: &str, sum: u64) -> String {
     format!("{}.{sum:016x}", head.trim_end_matches(['.', '-']))
 }
 
-/// Makes room if the map is full: drops useless entries, or else all entries.
-fn forget(all: &mut HashMap<u64, Instant>, useless: impl Fn(Instant) -> bool) {
-    if all.len() >= REMEMBERED {
-        all.retain(|_, when| !useless(*when));
-    }
-    if all.len() >= REMEMBERED {
-        all.clear();
-    }
+/// Forgets an event that was not written.
+fn forget(recorded: &Mutex<RecentEvents>, pending: &Pending) {
+    let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+    recorded.forget(pending.words, pending.warned);
 }
 
-async fn write(client: Client, mut receiver: Receiver<Event>) {
-    while let Some(event) = receiver.recv().await {
+async fn write(client: Client, waiting: Arc<Waiting>, recorded: Arc<Mutex<RecentEvents>>) {
+    loop {
+        let pending = waiting.next().await;
+        let event = &pending.event;
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         let name = event.metadata.name.clone().unwrap_or_default();
         let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        let written = match events.create(&PostParams::default(), &event).await {
-            Err(error) if refusal(&error) == Refusal::Changed => {
-                again(&events, &name, &event).await
-            }
+        let written = match events.create(&PostParams::default(), event).await {
+            Err(error) if refusal(&error) == Refusal::Changed => again(&events, &name, event).await,
             written => written.map(drop),
         };
         if let Err(error) = written {
             let error = error.to_string();
-            let (of, reason, said) = in_words(&event);
+            let (of, reason, said) = in_words(event);
             log::warn(
                 "cannot write an event",
                 &[
@@ -212,6 +165,7 @@ async fn write(client: Client, mut receiver: Receiver<Event>) {
                     ("error", &error),
                 ],
             );
+            forget(&recorded, &pending);
         }
     }
 }
@@ -245,31 +199,6 @@ mod tests {
     use crate::api::well_known::is_object_name;
 
     #[test]
-    fn what_is_new_is_said_and_not_again_for_a_while() {
-        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
-        assert!(recorded.is_news(1, now));
-        assert!(!recorded.is_news(1, now + SILENCE / 2));
-        assert!(recorded.is_news(2, now + SILENCE / 2));
-        assert!(recorded.is_news(1, now + SILENCE));
-    }
-
-    #[test]
-    fn an_object_that_is_warned_of_again_and_again_has_some_events_and_no_flood() {
-        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
-        let mut warn = |object: u64, after: Duration| recorded.may_warn(object, now + after);
-        for _ in 0..BURST {
-            assert!(warn(1, Duration::ZERO));
-        }
-        assert!(!warn(1, Duration::ZERO));
-        assert!(warn(2, Duration::ZERO), "another object has its own");
-        assert!(!warn(1, ONE_MORE / 2));
-        assert!(warn(1, ONE_MORE));
-        assert!(!warn(1, ONE_MORE));
-        let later = (0..BURST + 5).filter(|_| warn(1, ONE_MORE * (BURST + 1)));
-        assert_eq!(later.count(), BURST as usize);
-    }
-
-    #[test]
     fn an_event_that_cannot_be_made_is_in_the_log_with_what_it_is_about() {
         let event = Event {
             involved_object: ObjectReference {
@@ -297,14 +226,5 @@ mod tests {
             assert!(is_object_name(&name), "{name}");
             assert!(!name.contains(".."), "{name}");
         }
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
-        for sum in 0..u64::try_from(REMEMBERED).unwrap() * 3 {
-            assert!(recorded.is_news(sum, now) && recorded.may_warn(sum, now));
-        }
-        assert!(recorded.words.len() <= REMEMBERED && recorded.objects.len() <= REMEMBERED);
     }
 }
