@@ -219,10 +219,12 @@ fn recreate_node_volume(observed: &Observed) -> Option<Step> {
             .then_some(Step::RemoveClaimFinalizer);
     }
     let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
-    let size = has.max(claim.max_size.map_or(asked, |most| asked.min(most)));
+    // A class that is gone or cannot be read allows no growth, whatever size.
+    let most = claim.max_size.or(claim.forbidden.as_ref().map(|_| has));
+    let size = has.max(most.map_or(asked, |most| asked.min(most)));
     Some(match claim.max_size.filter(|most| *most < has) {
         Some(most) => Step::Blocked(format!(
-            "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
+            "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node (in spec.node and in the label flexvol.dev/node) and with the size that its storage has"
         )),
         None => Step::RecreateNodeVolume {
             state: StorageState::Present,

@@ -234,6 +234,15 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
     // The requested size may have been reached without a report yet.
     assert_eq!(recalled(40, Some(50)), Some(40));
     assert_eq!(recalled(60, Some(50)), Some(50));
+    // A class that is gone says nothing of sizes.
+    let mut forbidden = observed(30, 10);
+    forbidden.node_volume = None;
+    forbidden.volume.as_mut().unwrap().capacity = Bytes(30);
+    let claim = forbidden.claim.as_mut().unwrap();
+    (claim.request, claim.forbidden) = (Bytes(60), Some("its class is gone".to_owned()));
+    let again = decide(&forbidden);
+    let same = matches!(again, Step::RecreateNodeVolume { size, .. } if size == Bytes(30));
+    assert!(same, "{again:?}");
     let mut kept = observed(10, 10);
     (kept.node_volume, kept.claim) = (None, None);
     assert_eq!(decide(&kept), Step::NoOp, "nobody has the volume");

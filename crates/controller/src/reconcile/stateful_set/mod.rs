@@ -21,7 +21,10 @@ use crate::{
     client::{MaybePartial, Read, Refusal, error_message, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
-    k8s::stateful_set::{restarts, wanted},
+    k8s::{
+        claim::{asked, capacity},
+        stateful_set::{restarts, wanted},
+    },
     runtime::{
         backoff::Backoff,
         reflector::{Event, Presence, reflect},
@@ -306,7 +309,17 @@ impl Reconciler {
         }
         let need = need(&claim, *size);
         match need {
-            Need::Nothing | Need::Time | Need::Growth | Need::Storage => {}
+            Need::Growth | Need::Storage => {
+                // Nobody knows who asked for more: the set, before its annotation was edited, or somebody else.
+                let asks = asked(&claim);
+                if asks > *size {
+                    failed(&format!(
+                        "claim {name} asks for {asks}, and has {}; for {size}, lower its own request (Kubernetes 1.32 or newer), or run flexvol-controller recover",
+                        capacity(&claim)
+                    ));
+                }
+            }
+            Need::Nothing | Need::Time => {}
             Need::Smaller(has) => failed(&format!(
                 "claim {name} has {has}; {size} was asked for, and volumes do not shrink"
             )),
