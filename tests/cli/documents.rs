@@ -9,7 +9,7 @@ use std::{
 };
 
 tests! {
-    "documents: every link leads to a file and a heading that are there, and to every page leads one"
+    "documents: every link leads to a file and a heading that are there and in the book, and to every page leads one"
         => links_lead_somewhere;
     "documents: README and ARCHITECTURE have at most 150 lines" => first_pages_are_short;
     "documents: every script says how it is used, and does nothing else then"
@@ -48,7 +48,8 @@ fn scripts_say_how_they_are_used(points: &Points) {
 
 fn links_lead_somewhere(points: &Points) {
     let project = Path::new(PROJECT);
-    let pages = markdown_in(&project.join("docs"));
+    let mut pages = markdown_in(&project.join("docs"));
+    pages.retain(|page| !page.ends_with("docs/SUMMARY.md"));
     let beside = [
         "README.md",
         "ARCHITECTURE.md",
@@ -59,6 +60,7 @@ fn links_lead_somewhere(points: &Points) {
     let beside = beside.map(|name| project.join(name));
     let sanity = markdown_in(&project.join("crates/sanity"));
     let mut linked = BTreeSet::new();
+    let (book, deploy) = (in_book(), project.join("deploy").canonicalize().unwrap());
     for page in pages.iter().chain(&beside).chain(&sanity) {
         let text = prose(&fs::read_to_string(page).unwrap());
         for link in links(&text) {
@@ -79,6 +81,11 @@ fn links_lead_somewhere(points: &Points) {
                     page.display()
                 );
             }
+            assert!(
+                book.contains(&target) || target.starts_with(&deploy),
+                "{}: {link}: docs/SUMMARY.md does not have it",
+                page.display()
+            );
             linked.insert(target);
             points.add(1);
         }
@@ -102,6 +109,14 @@ fn first_pages_are_short(points: &Points) {
         );
         points.add(1);
     }
+}
+
+/// Returns the files that `scripts/book` puts into the book.
+fn in_book() -> BTreeSet<PathBuf> {
+    let docs = Path::new(PROJECT).join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let pages = links(&summary).map(|page| docs.join(page).canonicalize().unwrap());
+    pages.chain([Path::new(PROJECT).join("LICENSE")]).collect()
 }
 
 /// Returns all documents below a directory.
