@@ -63,6 +63,7 @@ impl Server {
             cuts: Sender::new(0),
             held: Sender::default(),
             refuses: Mutex::default(),
+            delays: Mutex::default(),
         });
         let address = listener.local_addr()?;
         runtime.spawn(accept(listener, Arc::clone(&shared)));
@@ -128,6 +129,12 @@ impl Server {
         }
     }
 
+    /// Delays requests with this name (see [`Server::requests`]) from now on, as a slow admission webhook does. One whose
+    /// client goes away meanwhile is not carried out.
+    pub fn delay(&self, request: &str, delay: Duration) {
+        self.shared.delays().insert(request.to_owned(), delay);
+    }
+
     /// Whether the planned fault has not happened yet.
     #[must_use]
     pub fn is_to_fail(&self) -> bool {
@@ -188,6 +195,8 @@ async fn serve(
     let body = body.unwrap_or_default();
     let fault = shared.requests().count(&request);
     hold::wait(&shared.held, &request.words()).await;
+    let delay = shared.delays().get(&request.words()).copied();
+    sleep(delay.unwrap_or_default()).await;
     if let Some(refused) = shared.refuses().get(&request.words()) {
         return Ok(refusal(refused));
     }

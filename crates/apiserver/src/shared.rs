@@ -4,6 +4,7 @@ use crate::{Refused, Store, faults::Requests};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use tokio::sync::watch::{Receiver, Sender};
 
@@ -14,6 +15,7 @@ pub(crate) struct Shared {
     pub cuts: Sender<u64>,
     pub held: Sender<Option<String>>,
     pub refuses: Mutex<BTreeMap<String, Refused>>,
+    pub delays: Mutex<BTreeMap<String, Duration>>,
 }
 
 impl Shared {
@@ -27,6 +29,10 @@ impl Shared {
 
     pub fn refuses(&self) -> MutexGuard<'_, BTreeMap<String, Refused>> {
         self.refuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn delays(&self) -> MutexGuard<'_, BTreeMap<String, Duration>> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn requests(&self) -> MutexGuard<'_, Requests> {

@@ -22,6 +22,7 @@ mod hostnames;
 mod large;
 mod large_claims;
 mod leading;
+mod liar;
 mod life;
 mod limited;
 mod lost;
@@ -39,6 +40,7 @@ mod unable;
 mod unmeasured;
 mod untold;
 mod wakeups;
+mod webhooks;
 mod world;
 
 use flexvol_apiserver::Kubernetes;
@@ -503,4 +505,39 @@ fn a_deletion_that_admission_refuses_is_told() {
 #[test]
 fn where_the_name_of_a_volume_is_taken_nothing_is_ordered_and_the_claim_can_go() {
     wakeups::name_is_taken();
+}
+
+#[test]
+fn a_write_that_a_webhook_fails_while_a_claim_is_made_is_told_and_made_when_it_is_back() {
+    webhooks::down_while_it_is_made();
+}
+
+#[test]
+fn a_write_that_a_webhook_fails_while_a_claim_grows_is_told_and_made_when_it_is_back() {
+    webhooks::down_while_it_grows();
+}
+
+#[test]
+fn a_write_may_take_as_long_as_a_webhook() {
+    webhooks::slow();
+}
+
+#[test]
+fn an_event_that_the_api_server_did_not_take_is_not_held_back() {
+    webhooks::refused_events();
+}
+
+#[test]
+fn a_set_that_is_lowered_says_which_claims_ask_for_more() {
+    webhooks::lowered_annotation();
+}
+
+#[test]
+fn a_node_that_says_it_has_more_room_and_makes_nothing_keeps_no_claim() {
+    liar::keeps_no_claim(liar::Answer::Exhausted);
+}
+
+#[test]
+fn a_node_that_fails_and_says_it_is_well_keeps_no_claim() {
+    liar::keeps_no_claim(liar::Answer::Failed);
 }
