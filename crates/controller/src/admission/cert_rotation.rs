@@ -8,7 +8,7 @@ use super::{
 use crate::{
     client::{error_message, is_conflict},
     runtime::backoff::Backoff,
-    support::log,
+    support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -83,6 +83,7 @@ pub struct CertificateRotator {
     /// Whether this process is the leader. Only the leader writes.
     pub leads: Arc<AtomicBool>,
     pub serving: Arc<ServingCertificate>,
+    pub metrics: Metrics,
 }
 
 impl CertificateRotator {
@@ -113,7 +114,7 @@ impl CertificateRotator {
         let secret = secret.ok_or(NoSecret)?;
         let found = Certificate::read(&secret);
         match &found {
-            Some(found) => self.serving.set(found)?,
+            Some(found) => self.serve(found)?,
             None => self.serving.set_awaited(),
         }
         let now = Timestamp::now();
@@ -139,8 +140,15 @@ impl CertificateRotator {
             .await
             .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
-        self.serving.set(&made)?;
+        self.serve(&made)?;
         Ok(made.time_to_renewal(self.lifetime, now))
+    }
+
+    fn serve(&self, certificate: &Certificate) -> Result<()> {
+        self.serving.set(certificate)?;
+        let renewal = certificate.renewal().as_second();
+        self.metrics.certificate_renewal(renewal);
+        Ok(())
     }
 
     async fn trust(&self, authorities: &str) -> Result<()> {

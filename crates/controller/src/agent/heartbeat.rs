@@ -9,7 +9,7 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Error, Result};
-use flexvol_sdk::ErrorClass;
+use flexvol_sdk::{ErrorClass, PoolSpace};
 use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -124,6 +124,8 @@ impl Heartbeat {
                 Err(error) => {
                     if measured.elapsed() >= self.period * STALE {
                         found.send_if_modified(forget_rooms);
+                        self.metrics.lack(&BTreeMap::new());
+                        self.metrics.pools(&BTreeMap::new());
                     }
                     self.fail(&error, &mut failures).await;
                 }
@@ -231,6 +233,7 @@ impl Heartbeat {
             ..self.drivers.clone()
         };
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
+        let mut pools = BTreeMap::<_, PoolSpace>::new();
         for name in self.ours.names() {
             match self.capabilities.ask(&drivers, name).await {
                 Ok(capabilities) => {
@@ -274,6 +277,10 @@ impl Heartbeat {
                     if let Some(bytes) = reply.shortfall {
                         missing.insert((driver.to_owned(), name.clone()), bytes);
                     }
+                    if let Some(space) = reply.pool_space.filter(bounds::is_pool) {
+                        let pool = (driver.to_owned(), space.pool.clone());
+                        pools.insert(pool, space);
+                    }
                     if let Some(room) = reply.capacity {
                         status.capacities.insert(name, bounds::size(room));
                     }
@@ -293,6 +300,7 @@ impl Heartbeat {
             }
         }
         self.metrics.lack(&missing);
+        self.metrics.pools(&pools);
         Ok(status)
     }
 }
