@@ -216,6 +216,29 @@ fn untrusting<'a>(
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn it_is_told_when_the_certificate_that_is_served_is_to_be_renewed() {
+        let nobody = async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, tower::BoxError>("nobody answers".into())
+        };
+        let rotator = CertificateRotator {
+            client: Client::new(tower::service_fn(nobody), "default"),
+            namespace: "flexvol".to_owned(),
+            lifetime: Duration::from_secs(3000),
+            leads: Arc::default(),
+            serving: Arc::default(),
+            metrics: Metrics::default(),
+        };
+        let now = "2026-11-28T12:00:00Z".parse::<Timestamp>().unwrap();
+        let made = Certificate::make("flexvol", rotator.lifetime, now, None).unwrap();
+        rotator.serve(&made).unwrap();
+        assert_eq!(rotator.serving.certificate().unwrap(), made);
+        let due = now.as_second() + 2000;
+        let said = format!("_renewal_timestamp_seconds{{}} {due}\n");
+        let text = rotator.metrics.text();
+        assert!(text.contains(&said), "{text}");
+    }
+
     #[test]
     fn only_a_secret_that_is_not_there_is_asked_for_ever_more_rarely() {
         let pauses = |error: anyhow::Error| {
