@@ -4,8 +4,9 @@
 
 use flexvol_fuzz::arguments;
 use flexvol_sdk::{
-    Answer, Bytes, Callout, Capabilities, Driver, DriverStatus, Environment, Error, ErrorKind,
-    Failure, Log, MountRequest, Options, Program, Provisioned, Resize, Status, Volume, VolumeName,
+    Answer, Bytes, Callout, Capabilities, Capacity, Driver, DriverStatus, Environment, Error,
+    ErrorKind, Failure, Log, MountRequest, Options, Program, Provisioned, Resize, Status, Volume,
+    VolumeName,
 };
 use libfuzzer_sys::fuzz_target;
 use std::{ffi::OsString, path::Path, time::SystemTime};
@@ -139,7 +140,7 @@ impl Driver for Gossip {
     fn delete(&self, volume: &Volume) -> Answer<()> {
         self.tell(Some(volume), format!("{volume:?}"), ())
     }
-    fn capacity(&self, parameters: &Options) -> Answer<Bytes> {
-        self.tell(None, format!("{parameters:?}"), Bytes(0))
+    fn capacity(&self, parameters: &Options) -> Answer<Capacity> {
+        self.tell(None, format!("{parameters:?}"), Bytes(0).into())
     }
 }

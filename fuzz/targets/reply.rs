@@ -54,6 +54,8 @@ fn is_what_was_told(reply: &DriverStatus, told: &Map<String, Value>) {
             "attached" => reply.attached == value.as_bool(),
             "volumenewsize" => number(reply.volume_new_size),
             "capacity" => number(reply.capacity),
+            "missing" => number(reply.shortfall),
+            "poolspace" => reply.pool_space.is_some(),
             _ => true,
         };
         assert!(right, "{key}: {value}: {reply:?}");

@@ -13,8 +13,9 @@ tests! {
 }
 
 /// Values of the placeholders in tests that execute nothing.
-const VALUES: [(&str, &str); 4] = [
+const VALUES: [(&str, &str); 5] = [
     ("BYTES", "1073741824"),
+    ("POOLSIZE", "4294967296"),
     ("HANDLE", "0123456789abcdef0123456789abcdef"),
     ("VOLUMEID", "3eb1bd439947eb762998e566ccc2e099"),
     ("DIR/", "/var/lib/kubelet/pods/1/volumes/example.com~loop/"),

@@ -66,7 +66,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Replaces `DIR/`, `HANDLE`, `VOLUMEID` and `BYTES` in a word or a reply. They stand for values that are
+/// Replaces `DIR/`, `HANDLE`, `VOLUMEID`, `BYTES` and `POOLSIZE` in a word or a reply. They stand for values that are
 /// known only at run time.
 pub fn filled(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| {

@@ -49,6 +49,7 @@ mod other_disk;
 mod people;
 mod pieces;
 mod plain_directory;
+mod pool_space;
 mod promised;
 mod readable;
 #[path = "../recordings/mod.rs"]
@@ -193,6 +194,7 @@ fn main() -> ExitCode {
         tests.extend(storm::STORIES);
         tests.extend(readable::STORIES);
         tests.extend(full::STORIES);
+        tests.extend(pool_space::STORIES);
         tests.extend(lvm::tests());
         tests.extend(lvm::killed::STORIES);
     }

@@ -39,10 +39,13 @@ fn examples_are_true(points: &Points) {
             id = volume_id(&handle);
         }
         let bytes = object.get("capacity").map(ToString::to_string);
+        let space = object.get("poolspace");
+        let size = space.map(|space| space["size"].to_string());
         let values = [
             ("HANDLE", handle.as_str()),
             ("VOLUMEID", id.as_str()),
             ("BYTES", bytes.as_deref().unwrap_or("BYTES")),
+            ("POOLSIZE", size.as_deref().unwrap_or("POOLSIZE")),
         ];
         let reply = format!("{}\n", filled(&example.reply, &values));
         assert_eq!(String::from_utf8_lossy(&call.output), reply, "{call}");

@@ -33,7 +33,7 @@ pub use id::PoolId;
 pub use lacking::Shortfall;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
-pub use space::{MapShortage, Reserve, Space};
+pub use space::{MapShortage, Promises, Reserve, Space};
 
 use crate::{VolumeId, fs::confine};
 pub use adopt::AdoptionCandidate;

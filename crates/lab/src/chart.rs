@@ -128,7 +128,18 @@ struct Elsewhere {
 const UNGUARDED: &str = "admission.agents=false,admission.controller=false";
 
 /// Checks of policies, webhooks and scheduler objects that only some releases support, without any choice by the user.
-const ELSEWHERE: [Elsewhere; 12] = [
+const ELSEWHERE: [Elsewhere; 13] = [
+    Elsewhere {
+        version: "1.33.0",
+        namespace: "flexvol",
+        value: "alerts.enabled=true,admission.agents=false,admission.controller=false",
+        has: Ok(&[
+            "disk.example.com",
+            "flexvol-webhook",
+            "flexvol-lease",
+            "flexvol-alerts",
+        ]),
+    },
     Elsewhere {
         version: "1.32.0",
         namespace: "flexvol",
@@ -229,6 +240,7 @@ impl Elsewhere {
                     "flexvol-webhook",
                     "flexvol-controller-volumes",
                     "flexvol-lease",
+                    "flexvol-alerts",
                 ];
                 let has = |name: &&str| {
                     let line = format!("metadata: {{name: {name}");

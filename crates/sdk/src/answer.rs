@@ -83,13 +83,7 @@ pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Call
             DriverStatus::provisioned(open()?.provision(volume, *size)?)
         }
         Callout::Delete { volume } => done(open()?.delete(volume)?),
-        Callout::Capacity { parameters } => {
-            let driver = open()?;
-            DriverStatus {
-                shortfall: driver.shortfall(parameters)?,
-                ..DriverStatus::capacity(driver.capacity(parameters)?)
-            }
-        }
+        Callout::Capacity { parameters } => DriverStatus::capacity(open()?.capacity(parameters)?),
     })
 }
 
@@ -97,8 +91,8 @@ pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Call
 mod tests {
     use super::*;
     use crate::{
-        Answer, Bytes, Driver, Error, ErrorKind, Filesystem, Handle, MountRequest, Options,
-        Provisioned, Resize, Result, Status, Volume, VolumeName,
+        Answer, Bytes, Capacity, Driver, Error, ErrorKind, Filesystem, Handle, MountRequest,
+        Options, Provisioned, Resize, Result, Status, Volume, VolumeName,
     };
     use std::{cell::Cell, path::Path};
 
@@ -169,8 +163,8 @@ mod tests {
         fn delete(&self, _: &Volume) -> Answer<()> {
             Ok(())
         }
-        fn capacity(&self, _: &Options) -> Answer<Bytes> {
-            Ok(Bytes::GIB)
+        fn capacity(&self, _: &Options) -> Answer<Capacity> {
+            Ok(Bytes::GIB.into())
         }
     }
 

@@ -1,8 +1,8 @@
 //! The trait that a vendor implements, with one method for each callout.
 
 use crate::{
-    Bytes, Error, ErrorKind, FsType, Handle, MountRequest, Options, Resize, Result, Volume,
-    VolumeName,
+    Bytes, Error, ErrorKind, FsType, Handle, MountRequest, Options, PoolSpace, Resize, Result,
+    Volume, VolumeName,
 };
 use std::{collections::BTreeMap, path::Path};
 
@@ -45,6 +45,29 @@ pub type Answer<T> = Result<T, Failure>;
 #[doc(hidden)]
 pub fn not_supported<T>() -> Answer<T> {
     Err(Failure(Reason::NotSupported))
+}
+
+/// The result of `capacity`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capacity {
+    /// The size of the largest volume that could be provisioned now.
+    pub largest: Bytes,
+    /// By how much the storage falls short of what it promised its volumes in total; `None` if unknown.
+    pub shortfall: Option<Bytes>,
+    /// The space of the pool that such a volume would be in; `None` if unknown.
+    pub pool: Option<PoolSpace>,
+}
+
+impl From<Bytes> for Capacity {
+    /// The capacity of storage of which nothing more is known than its largest volume.
+    fn from(largest: Bytes) -> Self {
+        Capacity {
+            largest,
+            shortfall: None,
+            pool: None,
+        }
+    }
 }
 
 /// The result of `provision`.
@@ -209,21 +232,13 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Returns the size of the largest volume that could be provisioned now with these parameters.
+    /// Returns how large a volume could be provisioned now with these parameters, and what is known of its pool. A
+    /// driver that knows only the size converts it: `Ok(size.into())`.
     ///
     /// # Errors
     /// When the storage does not answer.
-    fn capacity(&self, _parameters: &Options) -> Answer<Bytes> {
+    fn capacity(&self, _parameters: &Options) -> Answer<Capacity> {
         not_supported()
-    }
-
-    /// Returns by how much the storage falls short of what it promised its volumes in total, reported with the
-    /// capacity; `None` if unknown.
-    ///
-    /// # Errors
-    /// When the storage does not answer.
-    fn shortfall(&self, _parameters: &Options) -> Answer<Option<Bytes>> {
-        Ok(None)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The reply to a callout: one JSON object on one line.
 
-use crate::{Bytes, Error, ErrorClass, Provisioned, argument::SECRET};
+use crate::{Bytes, Capacity, Error, ErrorClass, Provisioned, argument::SECRET};
 use serde::{Serialize, Serializer};
 use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStrExt};
 
@@ -108,6 +108,22 @@ impl Default for Capabilities {
     }
 }
 
+/// The space of a pool in bytes. A number that is `None` is unknown, which is not the same as zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PoolSpace {
+    /// The pool's name, the same in every reply about this pool.
+    pub pool: String,
+    /// The size of the whole pool.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub size: Option<Bytes>,
+    /// What the pool can still give to volumes: not the space that it reserves, or has promised.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub free: Option<Bytes>,
+    /// The sizes of all its volumes together, which may exceed the size of a thin pool.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub promised: Option<Bytes>,
+}
+
 /// The reply to a callout.
 ///
 /// Kubernetes reads the fields from `status` to `volumeNewSize`. The fields after them are read by flexvol's own
@@ -150,6 +166,9 @@ pub struct DriverStatus {
         serialize_with = "number"
     )]
     pub shortfall: Option<Bytes>,
+    /// Of `capacity`: the pool that a volume of these parameters would be in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_space: Option<PoolSpace>,
     /// Of `provision`: the labels of the nodes that can reach the volume.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,
@@ -174,6 +193,7 @@ impl DriverStatus {
             options: BTreeMap::new(),
             capacity: None,
             shortfall: None,
+            pool_space: None,
             topology: BTreeMap::new(),
             fs_type: None,
             error_class: None,
@@ -238,9 +258,11 @@ impl DriverStatus {
 
     /// The answer to `capacity`.
     #[must_use]
-    pub fn capacity(largest: Bytes) -> Self {
+    pub fn capacity(found: Capacity) -> Self {
         DriverStatus {
-            capacity: Some(largest),
+            capacity: Some(found.largest),
+            shortfall: found.shortfall,
+            pool_space: found.pool,
             ..DriverStatus::success()
         }
     }

@@ -55,6 +55,21 @@ pub trait Catalog {
     }
 }
 
+/// The space of a pool. What is `None` is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The size of the largest volume that could be created now.
+    pub largest: Bytes,
+    /// The total size of the pool.
+    pub size: Option<Bytes>,
+    /// What the pool can still give to volumes in total.
+    pub free: Option<Bytes>,
+    /// The sizes of all volumes in total, deleted ones that are kept included.
+    pub promised: Option<Bytes>,
+    /// By how much the pool falls short of what it promised its volumes in total.
+    pub shortfall: Option<Bytes>,
+}
+
 /// One pool of volumes.
 pub trait Backend: 'static {
     /// Invalidates cached state. Called immediately after a volume's lock is acquired; until the next such call
@@ -137,13 +152,18 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
-    /// Returns by how much the pool falls short of what it promised its volumes in total; `None` if nothing is
-    /// promised that way, or it is unknown.
+    /// Returns the pool's space, with the [`Backend::capacity`] for these parameters.
     ///
     /// # Errors
     /// When the pool does not answer.
-    fn shortfall(&self) -> Result<Option<Bytes>> {
-        Ok(None)
+    fn space(&self, parameters: &Options) -> Result<Space> {
+        Ok(Space {
+            largest: self.capacity(parameters)?,
+            size: self.size()?,
+            free: None,
+            promised: None,
+            shortfall: None,
+        })
     }
 }
 

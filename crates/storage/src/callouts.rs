@@ -13,8 +13,8 @@ use crate::{
 };
 use flexvol_host::{VolumeId, lock};
 use flexvol_sdk::{
-    Answer, Bytes, Driver, Error, ErrorKind, MountRequest, Options, Provisioned, Resize, Result,
-    Volume, VolumeName,
+    Answer, Bytes, Capacity, Driver, Error, ErrorKind, MountRequest, Options, PoolSpace,
+    Provisioned, Resize, Result, Volume, VolumeName,
 };
 use serde::Deserialize;
 use std::path::Path;
@@ -317,19 +317,19 @@ impl Driver for VolumeDriver {
         Ok(self.delete_volume(found, volume.name.as_ref())?)
     }
 
-    fn capacity(&self, parameters: &Options) -> Answer<Bytes> {
+    fn capacity(&self, parameters: &Options) -> Answer<Capacity> {
         let named: Parameters = parameters.parse()?;
         let pool = self.pool_of_class(&named)?;
-        let free = pool.open()?.backend().capacity(parameters)?;
-        Ok(pool
-            .policy()
-            .largest
-            .map_or(free, |largest| free.min(largest)))
-    }
-
-    fn shortfall(&self, parameters: &Options) -> Answer<Option<Bytes>> {
-        let named: Parameters = parameters.parse()?;
-        let opened = self.pool_of_class(&named)?.open()?;
-        Ok(opened.backend().shortfall()?)
+        let found = pool.open()?.backend().space(parameters)?;
+        let most = pool.policy().largest.unwrap_or(found.largest);
+        let mut capacity = Capacity::from(found.largest.min(most));
+        capacity.shortfall = found.shortfall;
+        capacity.pool = Some(PoolSpace {
+            pool: pool.name().to_owned(),
+            size: found.size,
+            free: found.free,
+            promised: found.promised,
+        });
+        Ok(capacity)
     }
 }

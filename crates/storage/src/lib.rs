@@ -98,7 +98,7 @@ mod stored;
 mod volume_driver;
 mod volume_report;
 
-pub use backend::{Backend, BlockBackend, Catalog, DirectoryBackend};
+pub use backend::{Backend, BlockBackend, Catalog, DirectoryBackend, Space};
 pub use block::{Block, BlockDriver};
 pub use directory::{Directory, DirectoryDriver};
 pub use flexvol_host::VolumeId;

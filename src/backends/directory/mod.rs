@@ -9,7 +9,7 @@ use super::{
 };
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, ManagedDirectories,
-    Mark, Pool, PoolAdmin, VolumeId,
+    Mark, Pool, PoolAdmin, Space, VolumeId,
     host::pool::{self, Limited, Remains, Rules},
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
@@ -153,6 +153,18 @@ impl Backend for Directories {
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         self.expect_alone()?;
         self.limited()?.available()
+    }
+
+    fn space(&self, _: &Options) -> Result<Space> {
+        self.expect_alone()?;
+        let found = self.limited()?.promises()?;
+        Ok(Space {
+            largest: found.available,
+            size: self.size()?,
+            free: Some(found.available),
+            promised: found.promised,
+            shortfall: found.shortfall.map(|shortfall| shortfall.bytes),
+        })
     }
 }
 

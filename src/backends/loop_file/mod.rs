@@ -9,7 +9,7 @@ use super::{
 };
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool,
-    PoolAdmin, VolumeId,
+    PoolAdmin, Space, VolumeId,
     host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
     mark::State,
     sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
@@ -145,23 +145,27 @@ impl Backend for Images {
         self.pool.available(self.reserve, self.allocation)
     }
 
-    fn shortfall(&self) -> Result<Option<Bytes>> {
-        match self.allocation {
-            Allocation::Full => {
-                let shortfall = self.pool.shortfall()?;
-                if shortfall.unknown > Bytes(0) {
-                    log::warn!(
-                        "volumes in very many pieces: {}; it is not known whether they lack up to {} of their storage",
-                        shortfall.unknown_volumes,
-                        shortfall.unknown
-                    );
-                }
-                // Report zero only if every volume was measured.
-                let known = shortfall.bytes > Bytes(0) || shortfall.unknown == Bytes(0);
-                Ok(known.then_some(shortfall.bytes))
+    fn space(&self, _: &Options) -> Result<Space> {
+        let found = self.pool.promises(self.reserve, self.allocation)?;
+        let shortfall = found.shortfall.and_then(|shortfall| {
+            if shortfall.unknown > Bytes(0) {
+                log::warn!(
+                    "volumes in very many pieces: {}; it is not known whether they lack up to {} of their storage",
+                    shortfall.unknown_volumes,
+                    shortfall.unknown
+                );
             }
-            Allocation::Thin => Ok(None),
-        }
+            // Report zero only if every volume was measured.
+            let known = shortfall.bytes > Bytes(0) || shortfall.unknown == Bytes(0);
+            known.then_some(shortfall.bytes)
+        });
+        Ok(Space {
+            largest: found.available,
+            size: self.size()?,
+            free: Some(found.available),
+            promised: found.promised,
+            shortfall,
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Mark, Pool, PoolAdmin, VolumeId,
+    Asset, Backend, Block, BlockDriver, Catalog, Mark, Pool, PoolAdmin, Space, VolumeId,
     host::{
         block::probe,
         lock::PoolGuard,
@@ -341,15 +341,26 @@ impl Backend for Group {
         Ok(self.facts()?.metadata.max_kept())
     }
 
-    fn capacity(&self, _: &Options) -> Result<Bytes> {
+    fn capacity(&self, parameters: &Options) -> Result<Bytes> {
+        Ok(self.space(parameters)?.largest)
+    }
+
+    fn space(&self, _: &Options) -> Result<Space> {
         // Reading an inactive thin pool activates it for a moment; a concurrent reader would deactivate it again.
         let asks_the_pool = self.place.thin_pool.is_some() && self.keys.rules.overcommit;
         let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
         let view = self.view(None)?;
         view.id()?;
-        if lvm::expect_metadata_to_make(&view, &self.keys.rules).is_err() {
-            return Ok(Bytes(0));
-        }
-        self.place.available(&view, &self.keys.rules)
+        let available = match lvm::expect_metadata_to_make(&view, &self.keys.rules) {
+            Ok(()) => self.place.available(&view, &self.keys.rules)?,
+            Err(_) => Bytes(0),
+        };
+        Ok(Space {
+            largest: available,
+            size: Some(view.size),
+            free: Some(available),
+            promised: Some(self.place.promised(&view)),
+            shortfall: None,
+        })
     }
 }

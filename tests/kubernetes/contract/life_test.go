@@ -4,6 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/kubernetes/pkg/volume"
 )
 
 // onEvery runs a test in a sandbox of its own for each kind of driver.
@@ -69,5 +72,39 @@ func TestAVolumeLivesItsLifeAndLeavesNothing(t *testing.T) {
 		k.unstage(spec)
 		d.delete(persistent)
 		before.expect("the volume was deleted")
+	})
+}
+
+// kubelet's metrics of a volume (kubelet_volume_stats_*) are the statfs of a pod's directory, where the driver's init
+// says that this describes the volume.
+func TestKubeletMeasuresVolumesThatHaveAFileSystemOfTheirOwn(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *sandbox, d driver) {
+		persistent, _ := d.provision("data", "xfs", 300*mib)
+		k := newKubelet(s)
+		spec, one := writable(persistent), pod("one")
+		device, _ := k.stage(spec)
+		directory := k.start(spec, one)
+		mounter, err := newMounter(k.plugin(spec), spec, one)
+		must(t, err)
+		for _, size := range []int64{300 * mib, 600 * mib} {
+			must(t, k.expand(spec, device, directory, size, 300*mib))
+			measured, err := mounter.GetMetrics()
+			if !d.block {
+				if !volume.IsNotSupported(err) {
+					t.Fatalf("a directory was measured: %v, %v", measured, err)
+				}
+				continue
+			}
+			must(t, err)
+			var found unix.Statfs_t
+			must(t, unix.Statfs(directory, &found))
+			expectSize(t, "the capacity", measured.Capacity.Value(), space(t, directory))
+			expectAbout(t, "the capacity", measured.Capacity.Value(), size)
+			expectSize(t, "the inodes", measured.Inodes.Value(), int64(found.Files))
+		}
+		reached(1)
+		k.stop(spec, one)
+		k.unstage(spec)
+		d.delete(persistent)
 	})
 }

@@ -7,13 +7,14 @@ use crate::{
     sandbox_with,
 };
 use flexvol_testing::{
-    Baseline, Need, PersistentVolume, Points, PoolFilesystem, Test, request, tests,
+    Baseline, Driver, Need, PersistentVolume, Points, PoolFilesystem, Test, request, tests,
 };
 use std::{fs, process::Command};
 
 pub const TESTS: &[Test] = on_each![
     "no more is promised than there is, unless more is allowed" => promises,
     "people see limits, and gc clears what was cut short" => people,
+    "what other files take of the promised space is told as missing" => missing,
 ];
 
 tests! {
@@ -76,6 +77,33 @@ fn promises(node: &Node, points: &Points) {
     super::eventually("all to be had again", || {
         all.abs_diff(capacity(&node.driver)) <= 8 * MIB
     });
+}
+
+fn missing(node: &Node, points: &Points) {
+    let told = |driver: &Driver| {
+        let reply = driver.call(&["capacity", "{}"]).success();
+        let missing = reply.object().unwrap().get("missing").cloned();
+        missing.map(|bytes| bytes.as_u64().unwrap())
+    };
+    assert_eq!(told(&node.driver), Some(0), "without volumes");
+    let half = capacity(&node.driver) / 2 / MIB * MIB;
+    let volume = PersistentVolume::provision(&node.driver, "a", "", half);
+    assert_eq!(told(&node.driver), Some(0));
+    let filler = node.sandbox.fill_disk(32 * MIB);
+    // Btrfs counts free space when it commits.
+    nix::unistd::syncfs(fs::File::open(node.sandbox.disk()).unwrap()).unwrap();
+    let lacks = told(&node.driver).unwrap();
+    assert!(
+        lacks.abs_diff(half - 32 * MIB) <= 16 * MIB,
+        "{lacks} of {half}"
+    );
+    points.add(3);
+    // With overcommit nothing was promised as a whole, so nothing is missing.
+    let generous = node.install_as("generous", "overcommit = true");
+    assert_eq!(told(&generous), None);
+    points.add(1);
+    fs::remove_file(filler).unwrap();
+    node.delete(&volume).success();
 }
 
 fn people(node: &Node, points: &Points) {

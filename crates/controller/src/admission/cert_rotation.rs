@@ -8,7 +8,7 @@ use super::{
 use crate::{
     client::{error_message, is_conflict},
     runtime::backoff::Backoff,
-    support::log,
+    support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -83,6 +83,7 @@ pub struct CertificateRotator {
     /// Whether this process is the leader. Only the leader writes.
     pub leads: Arc<AtomicBool>,
     pub serving: Arc<ServingCertificate>,
+    pub metrics: Metrics,
 }
 
 impl CertificateRotator {
@@ -113,7 +114,7 @@ impl CertificateRotator {
         let secret = secret.ok_or(NoSecret)?;
         let found = Certificate::read(&secret);
         match &found {
-            Some(found) => self.serving.set(found)?,
+            Some(found) => self.serve(found)?,
             None => self.serving.set_awaited(),
         }
         let now = Timestamp::now();
@@ -139,8 +140,15 @@ impl CertificateRotator {
             .await
             .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
-        self.serving.set(&made)?;
+        self.serve(&made)?;
         Ok(made.time_to_renewal(self.lifetime, now))
+    }
+
+    fn serve(&self, certificate: &Certificate) -> Result<()> {
+        self.serving.set(certificate)?;
+        let renewal = certificate.renewal().as_second();
+        self.metrics.certificate_renewal(renewal);
+        Ok(())
     }
 
     async fn trust(&self, authorities: &str) -> Result<()> {
@@ -207,6 +215,29 @@ fn untrusting<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn it_is_told_when_the_certificate_that_is_served_is_to_be_renewed() {
+        let nobody = async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, tower::BoxError>("nobody answers".into())
+        };
+        let rotator = CertificateRotator {
+            client: Client::new(tower::service_fn(nobody), "default"),
+            namespace: "flexvol".to_owned(),
+            lifetime: Duration::from_secs(3000),
+            leads: Arc::default(),
+            serving: Arc::default(),
+            metrics: Metrics::default(),
+        };
+        let now = "2026-11-28T12:00:00Z".parse::<Timestamp>().unwrap();
+        let made = Certificate::make("flexvol", rotator.lifetime, now, None).unwrap();
+        rotator.serve(&made).unwrap();
+        assert_eq!(rotator.serving.certificate().unwrap(), made);
+        let due = now.as_second() + 2000;
+        let said = format!("_renewal_timestamp_seconds{{}} {due}\n");
+        let text = rotator.metrics.text();
+        assert!(text.contains(&said), "{text}");
+    }
 
     #[test]
     fn only_a_secret_that_is_not_there_is_asked_for_ever_more_rarely() {

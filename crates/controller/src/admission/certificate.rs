@@ -104,6 +104,12 @@ impl Certificate {
         })
     }
 
+    /// When it is to be renewed.
+    #[must_use]
+    pub fn renewal(&self) -> Timestamp {
+        self.renew
+    }
+
     /// Returns the time until renewal. It is zero if it exceeds that of a new certificate: then the certificate was
     /// made for another lifetime, or by a clock that was ahead, and may not be valid yet.
     #[must_use]

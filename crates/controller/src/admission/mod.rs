@@ -63,7 +63,7 @@ pub fn start(
         client: reader,
         ours: settings.ours,
         silence: settings.silence,
-        metrics,
+        metrics: metrics.clone(),
     };
     server::serve(settings.address, Arc::clone(&serving), judge)?;
     let keeper = cert_rotation::CertificateRotator {
@@ -72,6 +72,7 @@ pub fn start(
         lifetime: settings.lifetime,
         leads: Arc::clone(&leads),
         serving: Arc::clone(&serving),
+        metrics,
     };
     tokio::spawn(keeper.run());
     Ok(move || serving.is_ready(leads.load(Ordering::Relaxed)))

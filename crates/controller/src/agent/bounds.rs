@@ -2,7 +2,7 @@
 //! whole answer of a node if one value of a driver exceeded them.
 
 use super::exec::Failure;
-use flexvol_sdk::{Bytes, DriverStatus, ErrorClass};
+use flexvol_sdk::{Bytes, DriverStatus, ErrorClass, PoolSpace};
 
 /// Maximum number of characters of a message.
 pub(super) const MESSAGE: usize = 1024;
@@ -18,6 +18,14 @@ const FS_TYPE: usize = 63;
 
 /// Maximum number of storage classes in a node's report.
 pub(super) const CLASSES: usize = 512;
+
+/// Maximum number of characters of a pool's name. Metrics have it as a label.
+const POOL: usize = 253;
+
+/// Whether metrics can name the pool.
+pub(super) fn is_pool(space: &PoolSpace) -> bool {
+    (1..=POOL).contains(&space.pool.chars().count())
+}
 
 /// Truncates a message.
 pub(super) fn message(text: &str) -> String {
@@ -112,6 +120,17 @@ mod tests {
         assert_eq!(refuses(schema, &answer), None);
         answer["error"]["message"] = json!("é".repeat(MESSAGE + 1));
         assert!(refuses(schema, &answer).is_some());
+    }
+
+    #[test]
+    fn a_pool_without_a_name_or_with_an_endless_one_is_not_told_of() {
+        let named = |pool: String| PoolSpace {
+            pool,
+            ..PoolSpace::default()
+        };
+        assert!(is_pool(&named("é".repeat(POOL))));
+        assert!(!is_pool(&named("é".repeat(POOL + 1))));
+        assert!(!is_pool(&PoolSpace::default()));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Heartbeats: the node's StorageNode with the drivers that answer, and the capacity for each storage class.
 
+#[cfg(test)]
+mod tests;
+
 use super::{bounds, capabilities::KnownCapabilities, exec::Drivers};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
@@ -9,7 +12,7 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Error, Result};
-use flexvol_sdk::ErrorClass;
+use flexvol_sdk::{ErrorClass, PoolSpace};
 use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -124,6 +127,8 @@ impl Heartbeat {
                 Err(error) => {
                     if measured.elapsed() >= self.period * STALE {
                         found.send_if_modified(forget_rooms);
+                        self.metrics.lack(&BTreeMap::new());
+                        self.metrics.pools(&BTreeMap::new());
                     }
                     self.fail(&error, &mut failures).await;
                 }
@@ -231,6 +236,7 @@ impl Heartbeat {
             ..self.drivers.clone()
         };
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
+        let mut pools = BTreeMap::<_, PoolSpace>::new();
         for name in self.ours.names() {
             match self.capabilities.ask(&drivers, name).await {
                 Ok(capabilities) => {
@@ -274,6 +280,10 @@ impl Heartbeat {
                     if let Some(bytes) = reply.shortfall {
                         missing.insert((driver.to_owned(), name.clone()), bytes);
                     }
+                    if let Some(space) = reply.pool_space.filter(bounds::is_pool) {
+                        let pool = (driver.to_owned(), space.pool.clone());
+                        pools.insert(pool, space);
+                    }
                     if let Some(room) = reply.capacity {
                         status.capacities.insert(name, bounds::size(room));
                     }
@@ -293,81 +303,7 @@ impl Heartbeat {
             }
         }
         self.metrics.lack(&missing);
+        self.metrics.pools(&pools);
         Ok(status)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hyper::{Method, Request, Response};
-    use kube::client::Body;
-    use std::sync::atomic::AtomicU32;
-    use tower::BoxError;
-
-    #[test]
-    fn a_node_that_cannot_tell_what_is_on_it_tries_ever_more_rarely_and_not_with_all_others() {
-        let after = |failures: u32, chance: f64| pause(failures, HEARTBEAT, chance).as_millis();
-        let whole = [1, 2, 3, 6, 7, 1000].map(|failures| after(failures, 0.0));
-        assert_eq!(whole, [1000, 2000, 4000, 32_000, 60_000, 60_000]);
-        assert_eq!(after(7, 1.0), 30_000);
-        assert_eq!(pause(9, Duration::ZERO, 0.0), SOON);
-        let drawn = Vec::from_iter((0..50).map(|_| chance()));
-        assert!(drawn.iter().all(|chance| (0.0..=1.0).contains(chance)));
-        assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
-    }
-
-    /// An outdated CRD lacks the newer fields.
-    #[tokio::test]
-    async fn what_the_api_server_prunes_is_not_told_again() {
-        let writes = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&writes);
-        let former = move |request: Request<Body>| {
-            let counted = Arc::clone(&counted);
-            async move {
-                let (head, body) = request.into_parts();
-                let mut node = json!({"metadata": {"name": "n"}});
-                if head.method == Method::PUT {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    node = serde_json::from_slice(&body.collect_bytes().await?)?;
-                    node["status"]
-                        .as_object_mut()
-                        .unwrap()
-                        .remove("deadlineSeconds");
-                }
-                node["apiVersion"] = StorageNode::api_version().into();
-                node["kind"] = "StorageNode".into();
-                Ok::<_, BoxError>(Response::new(Body::from(node.to_string().into_bytes())))
-            }
-        };
-        let client = Client::new(tower::service_fn(former), "default");
-        let heartbeat = Heartbeat {
-            client,
-            node: "n".to_owned(),
-            ours: ServedDrivers::from(["a/b"]),
-            drivers: Drivers {
-                plugins: "/plugins".into(),
-                mounts: None,
-                deadline: Duration::from_secs(600),
-            },
-            capabilities: Arc::default(),
-            metrics: Metrics::default(),
-            queue: Arc::new(Queue::new(
-                Backoff::FAILURES,
-                Metrics::default().of_queue("volume"),
-            )),
-            period: HEARTBEAT,
-            changed: Notify::new(),
-            told: AtomicBool::new(false),
-        };
-        let status = || StorageNodeStatus {
-            deadline_seconds: Some(600),
-            ..StorageNodeStatus::default()
-        };
-        let mut told = None;
-        for _ in 0..3 {
-            heartbeat.tell_once(status(), &mut told).await.unwrap();
-            assert_eq!(writes.load(Ordering::Relaxed), 1);
-        }
     }
 }

@@ -175,7 +175,7 @@ impl Agent {
             Event::ListBegins => self.verified().clear(),
             Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),
         };
-        reflect(node_volumes, config, handle).await;
+        reflect(node_volumes, config, &self.metrics, handle).await;
     }
 
     fn node_volume_seen(&self, node_volume: &NodeVolume) {

@@ -38,6 +38,13 @@ impl Expansions {
         Some(begun.at.elapsed())
     }
 
+    /// Returns how long the expansion has taken that has not ended and was begun first.
+    pub fn oldest(&self) -> Option<Duration> {
+        let all = self.all();
+        let first = all.values().map(|begun| begun.at).min()?;
+        Some(first.elapsed())
+    }
+
     /// Removes a deleted claim.
     pub fn forget(&self, gone: &PersistentVolumeClaim) {
         self.all().remove(uid(&gone.metadata));
@@ -72,8 +79,11 @@ mod tests {
         let expansions = Expansions::default();
         let wait = || tokio::time::advance(Duration::from_secs(1));
         assert_eq!(expansions.seen(&claim("1", "1Gi", "1Gi")), None);
+        assert_eq!(expansions.oldest(), None);
         assert_eq!(expansions.seen(&claim("1", "2Gi", "1Gi")), None);
         wait().await;
+        expansions.seen(&claim("2", "2Gi", "1Gi"));
+        assert_eq!(expansions.oldest(), Some(Duration::from_secs(1)));
         assert_eq!(
             expansions.seen(&claim("1", "3Gi", "1Gi")),
             None,
@@ -87,6 +97,8 @@ mod tests {
             None,
             "told once"
         );
+        let younger = expansions.oldest();
+        assert_eq!(younger, Some(Duration::from_secs(1)), "that of claim 2");
     }
 
     #[tokio::test(start_paused = true)]

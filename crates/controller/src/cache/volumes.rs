@@ -9,7 +9,7 @@ mod entry;
 mod tests;
 mod unread;
 
-pub(crate) use entry::{Versioned, VolumeEntry, has_reached};
+pub(crate) use entry::{Versioned, VolumeEntry, VolumeState, has_reached};
 
 use crate::{
     api::{
@@ -282,20 +282,17 @@ impl Index {
         unsettled.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Number of volumes that need work, and of volumes whose last call failed.
-    pub fn count(&self) -> (usize, usize) {
-        let all = self.all();
-        let node_volumes = || all.values().filter(|known| known.node_volume.is_some());
-        let fails = |known: &VolumeEntry| {
-            let node_volume = known.node_volume.as_ref();
-            node_volume.is_some_and(|node_volume| node_volume.what.problem.is_some())
-        };
-        (
-            node_volumes()
-                .filter(|known| !known.is_settled() && !known.is_kept())
-                .count(),
-            node_volumes().filter(|known| fails(known)).count(),
-        )
+    /// Number of volumes in each state, and of volumes whose last call failed.
+    pub fn count(&self) -> (BTreeMap<VolumeState, usize>, usize) {
+        let mut states = BTreeMap::from(VolumeState::ALL.map(|state| (state, 0)));
+        let mut failing = 0;
+        for known in self.all().values() {
+            if let Some(node_volume) = &known.node_volume {
+                *states.entry(known.state(&node_volume.what)).or_default() += 1;
+                failing += usize::from(node_volume.what.problem.is_some());
+            }
+        }
+        (states, failing)
     }
 
     /// Removes all persistent volumes except those with these UIDs. Returns the names of the removed ones.

@@ -3,7 +3,7 @@
 use crate::{
     client::{MaybePartial, PartialObject, fields::page},
     k8s::meta::uid,
-    support::log,
+    support::{log, metrics::Metrics},
 };
 use futures_util::{StreamExt, pin_mut};
 use kube::{
@@ -42,6 +42,7 @@ pub(crate) enum Event<K> {
 pub(crate) async fn reflect<K>(
     api: Api<MaybePartial<K>>,
     config: watcher::Config,
+    metrics: &Metrics,
     mut handle: impl FnMut(Event<K>),
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -52,7 +53,9 @@ pub(crate) async fn reflect<K>(
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Init) => {
-                lists.begin();
+                if lists.begin() {
+                    metrics.relisted(&K::plural(&()));
+                }
                 handle(Event::ListBegins);
             }
             Ok(watcher::Event::InitApply(object)) => {
@@ -63,6 +66,7 @@ pub(crate) async fn reflect<K>(
             Ok(watcher::Event::Apply(object)) => handle(event_of(object, Presence::There)),
             Ok(watcher::Event::Delete(object)) => handle(event_of(object, Presence::Gone)),
             Err(error) => {
+                metrics.watch_failed(&K::plural(&()));
                 let (kind, error) = (K::kind(&()), error.to_string());
                 log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
             }
@@ -104,10 +108,11 @@ struct Lists {
 }
 
 impl Lists {
-    /// Begins another list, also if the last one broke off.
-    fn begin(&mut self) {
+    /// Begins another list, also if the last one broke off. Returns whether there was one before.
+    fn begin(&mut self) -> bool {
         self.begun = self.begun.saturating_add(1);
         self.uids.clear();
+        self.begun > 1
     }
 
     fn has(&mut self, meta: &ObjectMeta) {
@@ -125,6 +130,49 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::v1alpha1::StorageNode;
+    use http::{Request, Response};
+    use kube::{Client, client::Body};
+    use serde_json::json;
+    use std::{convert::Infallible, time::Duration};
+
+    /// The API server remembers nothing of what was before a watch, so that each watch ends with another list.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_cannot_go_on_is_counted_and_so_is_the_list_after_it() {
+        let forgetful = async |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let answer = match query.contains("watch=true") {
+                true => json!({"type": "ERROR", "object": {
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired",
+                    "message": "too old resource version", "code": 410,
+                }}),
+                false => json!({"items": [], "metadata": {"resourceVersion": "1"}}),
+            };
+            let body = Body::from(format!("{answer}\n").into_bytes());
+            Ok::<_, Infallible>(Response::new(body))
+        };
+        let client = Client::new(tower::service_fn(forgetful), "default");
+        let metrics = Metrics::default();
+        let mut lists = 0;
+        let handle = |event| {
+            if let Event::<StorageNode>::Listed(_) = event {
+                lists += 1;
+            }
+        };
+        let config = watcher::Config::default();
+        let watch = reflect(Api::all(client), config, &metrics, handle);
+        let ended = tokio::time::timeout(Duration::from_secs(20), watch).await;
+        assert!(ended.is_err(), "a watch goes on for ever");
+        let text = metrics.text();
+        let counted = |name: &str| {
+            let line = format!("flexvol_watch_{name}_total{{resource=\"storagenodes\"}} ");
+            let count = text.lines().find_map(|found| found.strip_prefix(&line));
+            count.map_or(0, |count| count.parse::<u32>().unwrap())
+        };
+        assert!(lists > 1, "{lists} lists");
+        assert_eq!(counted("relists"), lists - 1, "{text}");
+        assert!(counted("errors") >= counted("relists"), "{text}");
+    }
 
     #[test]
     fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {
@@ -133,13 +181,13 @@ mod tests {
             ..ObjectMeta::default()
         };
         let mut lists = Lists::default();
-        lists.begin();
+        assert!(!lists.begin(), "the first list");
         lists.has(&meta("1"));
         assert_eq!(lists.end(), None, "nothing was known before");
         let mut lists = Lists::default();
         lists.begin();
         lists.has(&meta("1"));
-        lists.begin();
+        assert!(lists.begin());
         lists.has(&meta("2"));
         assert_eq!(lists.end(), Some(HashSet::from(["2".to_owned()])));
         lists.begin();

@@ -1,8 +1,11 @@
 //! HTTP endpoints of this process: `/healthz`, `/readyz`, `/metrics`.
 
-use crate::{server::listener::accept, support::metrics::Metrics};
+use crate::{
+    server::listener::accept,
+    support::metrics::{CONTENT_TYPE, Metrics},
+};
 use anyhow::{Context, Result};
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
@@ -75,6 +78,12 @@ fn answer(path: &str, metrics: &Metrics, ready: &Ready) -> Response<String> {
     };
     let mut answer = Response::new(text);
     *answer.status_mut() = status;
+    let kind = match path {
+        "/metrics" => CONTENT_TYPE,
+        _ => "text/plain",
+    };
+    let kind = HeaderValue::from_static(kind);
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
     answer
 }
 
@@ -107,6 +116,15 @@ mod tests {
         let said = answer("/healthz", &metrics, &ready);
         assert_eq!(said.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(said.body().contains("persistentvolumeclaims"));
+    }
+
+    #[test]
+    fn metrics_are_in_a_format_that_prometheus_3_reads() {
+        let ready: Ready = Arc::new(|| true);
+        let said = answer("/metrics", &Metrics::default(), &ready);
+        let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert_eq!(said.headers()[header::CONTENT_TYPE], format);
+        assert!(said.body().ends_with("\n# EOF\n"), "{}", said.body());
     }
 
     #[test]

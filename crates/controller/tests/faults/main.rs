@@ -351,6 +351,11 @@ fn what_volumes_lack_is_measured_where_their_driver_knows_it() {
 }
 
 #[test]
+fn an_agent_tells_how_full_a_pool_is_while_its_driver_knows() {
+    untold::pool_space();
+}
+
+#[test]
 fn nodes_that_have_no_room_after_all_are_asked_once() {
     patience::nodes_that_are_full();
 }

@@ -86,6 +86,52 @@ pub fn missing_bytes() {
     });
 }
 
+/// A driver that knows one pool, and of the other one only its name.
+const POOLS: &str = r#"#!/bin/sh
+case "$*" in
+init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
+capacity*other*) echo '{"status":"Success","capacity":1,"poolSpace":{"pool":"other"}}' ;;
+capacity*) echo '{"status":"Success","capacity":1,"poolSpace":{"pool":"default","size":8,"free":0,"promised":9}}' ;;
+*) echo '{"status":"Not supported"}' && exit 1 ;;
+esac
+"#;
+
+pub fn pool_space() {
+    tell(World::start(), |world| {
+        let address = free_address();
+        world.node("node");
+        world.class("other", &json!({"parameters": {"pool": "other"}}));
+        // Two classes of one pool.
+        world.class("second", &json!({}));
+        world.install_script("node", POOLS);
+        let listens = format!("--listen={address}");
+        world.start_agent("node", &[&listens, "--heartbeat-seconds=1"]);
+        let pools = || {
+            let said = ask(address, "/metrics");
+            let lines = said
+                .lines()
+                .filter(|line| line.starts_with("flexvol_pool_"));
+            let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let of = |name: &str, number: u64| {
+            let labels = r#"driver="lab.example/plain",pool="default""#;
+            format!("flexvol_pool_{name}_bytes{{{labels}}} {number}")
+        };
+        let known = [of("free", 0), of("promised", 9), of("size", 8)];
+        world.eventually("the agent to tell of the pool", |_| pools() == known)?;
+        let head = ask(address, "/metrics").to_lowercase();
+        assert!(
+            head.contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0;"),
+            "{head}"
+        );
+        // An earlier driver, or one of somebody else.
+        world.install_script("node", LACKING);
+        world.eventually("nothing to be known", |_| pools().is_empty())
+    });
+}
+
 /// Measuring all capacities takes longer than the silence limit.
 pub fn slow_capacity() {
     tell(World::start(), |world| {

@@ -1,8 +1,8 @@
 //! Space that volumes may take.
 
 use super::{
-    GroupOrThinPool, Layout, Metadata, Percent, ThinPool, View, pieces::max_segments,
-    view::TEXT_OF_A_SEGMENT,
+    GroupOrThinPool, Layout, LogicalVolume, Metadata, Percent, ThinPool, View,
+    pieces::max_segments, view::TEXT_OF_A_SEGMENT, volume_in,
 };
 use crate::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -80,17 +80,23 @@ impl GroupOrThinPool {
         self.left(pool, view, rules)
     }
 
+    /// Returns the sizes of all volumes of a thin pool in total; of a group those of its pool's volumes. `view` must
+    /// have all volumes.
+    #[must_use]
+    pub fn promised(&self, view: &View) -> Bytes {
+        let is_promised =
+            |volume: &&LogicalVolume| self.thin_pool.is_some() || volume_in(&volume.name).is_some();
+        let volumes = view.volumes.iter().filter(is_promised);
+        Bytes(volumes.fold(0, |sum, volume| sum.saturating_add(volume.size.0)))
+    }
+
     fn left(&self, pool: Option<ThinPool>, view: &View, rules: &Rules) -> Result<Bytes> {
         let reserve = rules.reserve.of(view.size);
         view.disks.expect_none_away()?;
         let free = match pool.map(usable).transpose()? {
             None => self.room(rules.layout.stripes)?,
             Some(pool) if rules.overcommit => unwritten(view.size, &pool)?,
-            Some(_) => {
-                let promised = view.volumes.iter().map(|volume| volume.size.0);
-                view.size
-                    .saturating_sub(Bytes(promised.fold(0, u64::saturating_add)))
-            }
+            Some(_) => view.size.saturating_sub(self.promised(view)),
         };
         let available = free.saturating_sub(reserve).0;
         let unit = self.unit(view, rules).0.max(1);

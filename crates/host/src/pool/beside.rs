@@ -130,6 +130,11 @@ impl SharedSpace {
         )
     }
 
+    /// Returns the state of the pool's own images.
+    pub(crate) fn own(&self) -> &PoolBlocks {
+        &self.own
+    }
+
     /// Returns the current debt to all images, except for the blocks of `but`, which is about to get them.
     pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, lock: &SpaceGuard) -> Result<Debt> {
         let own = self.own.owed(pool, but, lock)?;

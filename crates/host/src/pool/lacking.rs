@@ -251,12 +251,16 @@ impl PoolBlocks {
 
     /// Returns the debt according to the recorded state.
     pub(crate) fn owed_now(&self, but: Option<u64>) -> Debt {
-        let size = self.images.values().map(|seen| size_of(&seen.stat).0);
-        let size = size.fold(0, u64::saturating_add);
         Debt {
             blocks: self.shortfall_but(but).at_most(),
-            maps_of: (self.allocation == Allocation::Full).then_some(Bytes(size)),
+            maps_of: self.sizes(),
         }
+    }
+
+    /// Returns the sizes of all images in total. `None` for a thin pool, of which none is examined.
+    pub(crate) fn sizes(&self) -> Option<Bytes> {
+        let sizes = self.images.values().map(|seen| size_of(&seen.stat));
+        (self.allocation == Allocation::Full).then(|| sum(sizes))
     }
 }
 
@@ -268,6 +272,27 @@ impl Pool {
     /// Errors of the system calls.
     pub fn shortfall(&self) -> Result<Shortfall> {
         Ok(self.examine_images(Allocation::Full)?.shortfall())
+    }
+
+    /// Returns the sizes of all images in total.
+    pub(super) fn sizes(&self) -> Result<Bytes> {
+        let mut sizes = Vec::new();
+        for volume in self.volume_ids()? {
+            sizes.extend(self.image_stat(&volume)?.map(|stat| size_of(&stat)));
+        }
+        Ok(sum(sizes.into_iter()))
+    }
+
+    /// Returns the state of a volume's image; `None` if there is no image of it.
+    fn image_stat(&self, volume: &VolumeId) -> Result<Option<Stat>> {
+        match statat(&self.volumes, volume.to_string(), AtFlags::SYMLINK_NOFOLLOW) {
+            // Removed meanwhile.
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::system("examine an image", error)),
+            Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)
+                .is_file()
+                .then_some(stat)),
+        }
     }
 
     /// Examines all images whose missing blocks are promised. Takes a while.
@@ -296,21 +321,16 @@ impl Pool {
         let volumes = self.volume_ids()?;
         let mut budget = budget(volumes.len());
         for volume in volumes {
-            let name = volume.to_string();
-            let now = match statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW) {
-                // Removed meanwhile.
-                Err(Errno::NOENT) => continue,
-                found => found.map_err(|error| failed(error.into()))?,
-            };
-            if !FileType::from_raw_mode(now.st_mode).is_file() {
+            let Some(now) = self.image_stat(&volume)? else {
                 continue;
-            }
+            };
             let before = before.images.get(&volume).copied();
             let seen = match before {
                 Some(seen) if seen.is_as_before(&now) => seen,
                 _ if !may_share => ImageBlocks::counted(now),
                 before => {
                     // Without O_NONBLOCK: a lease, which another process' `find` may hold, must be waited for.
+                    let name = volume.to_string();
                     let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                         file => file.map_err(failed)?,
@@ -327,6 +347,10 @@ impl Pool {
 
 fn size_of(stat: &Stat) -> Bytes {
     Bytes(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+fn sum(sizes: impl Iterator<Item = Bytes>) -> Bytes {
+    Bytes(sizes.fold(0, |sum, size| sum.saturating_add(size.0)))
 }
 
 fn counted(stat: &Stat) -> Bytes {

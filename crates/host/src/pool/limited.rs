@@ -1,7 +1,7 @@
 //! Directory volumes with limits (quotas).
 
 use super::{
-    Directory, FIRST_BLOCKS, Pool, Reserve,
+    Directory, FIRST_BLOCKS, Pool, Promises, Reserve, Shortfall,
     directory::{self, GONE, NEW},
     lacking::Debt,
     list, sync,
@@ -53,6 +53,8 @@ struct Promised {
     /// Bytes that can still be written. Overwriting data that a snapshot shares takes new space.
     owed: Bytes,
     projects: HashSet<NonZeroU32>,
+    /// Whether a volume could not be read.
+    is_partial: bool,
 }
 
 impl Promised {
@@ -233,6 +235,30 @@ impl Limited<'_> {
         })
     }
 
+    /// Returns what is promised to the pool's volumes, with what [`Limited::available`] returns.
+    ///
+    /// # Errors
+    /// As for [`Limited::available`].
+    pub fn promises(&self) -> Result<Promises> {
+        self.pool.expect_not_read_only()?;
+        self.limiter.expect_counted()?;
+        let promised = self.promised()?;
+        let available = match self.rules.overcommit {
+            true => self.left(&Promised::default())?,
+            false => self.left(&promised)?,
+        };
+        let shortfall = Shortfall {
+            bytes: promised.owed.saturating_sub(self.pool.space()?.free),
+            ..Shortfall::default()
+        };
+        let is_kept = !self.rules.overcommit && !promised.is_partial;
+        Ok(Promises {
+            available,
+            promised: (!promised.is_partial).then_some(promised.limits),
+            shortfall: is_kept.then_some(shortfall),
+        })
+    }
+
     /// Returns by how much the volumes' unwritten space exceeds the free space, because other files or snapshots take
     /// it.
     ///
@@ -312,6 +338,7 @@ impl Limited<'_> {
                     "{prefix}{volume} is not counted as promised: {}",
                     error.report()
                 );
+                promised.is_partial = true;
             }
         }
         Ok(promised)

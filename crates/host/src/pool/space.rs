@@ -1,6 +1,6 @@
 //! Space of a pool, and the part of it that volumes may take.
 
-use super::{Allocation, Pool, id::ID_FILE, lacking::Debt};
+use super::{Allocation, Pool, Shortfall, id::ID_FILE, lacking::Debt};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
@@ -67,6 +67,18 @@ pub struct Space {
     pub free: Bytes,
 }
 
+/// What a pool has promised its volumes, and can still give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// Space that volumes may still take.
+    pub available: Bytes,
+    /// Sizes of all volumes in total; `None` if one of them could not be read.
+    pub promised: Option<Bytes>,
+    /// Space that volumes were promised and do not have; `None` for thin volumes, which are promised none, and if a
+    /// volume could not be read.
+    pub shortfall: Option<Shortfall>,
+}
+
 /// Space that a file system lacks for the extent maps of its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapShortage {
@@ -116,6 +128,24 @@ impl Pool {
         // Before the free space is read: blocks that an image gets in between count twice instead of never.
         let owed = self.examine_shared_space(allocation)?.owed_now();
         self.left(reserve, owed)
+    }
+
+    /// Returns what is promised to the pool's images, with what [`Pool::available`] returns.
+    ///
+    /// # Errors
+    /// As for [`Pool::available`].
+    pub fn promises(&self, reserve: Reserve, allocation: Allocation) -> Result<Promises> {
+        self.expect_not_read_only()?;
+        let seen = self.examine_shared_space(allocation)?;
+        let (promised, shortfall) = match seen.own().sizes() {
+            Some(sizes) => (sizes, Some(seen.own().shortfall())),
+            None => (self.sizes()?, None),
+        };
+        Ok(Promises {
+            available: self.left(reserve, seen.owed_now())?,
+            promised: Some(promised),
+            shortfall,
+        })
     }
 
     /// Returns an error for a file system that became read-only. Never waits for a frozen one.

@@ -2,7 +2,7 @@
 //! any case, the last duplicate wins, null means absent, unknown keys are ignored. A value of the wrong type
 //! invalidates the reply.
 
-use super::{Capabilities, DriverStatus, Status};
+use super::{Capabilities, DriverStatus, PoolSpace, Status};
 use crate::{Bytes, ErrorClass};
 use serde::{
     Deserialize, Deserializer,
@@ -49,6 +49,7 @@ impl<'de> de::Visitor<'de> for Reply {
                 "options" => put(&mut map, |options| reply.options = options)?,
                 "capacity" => put(&mut map, |bytes| reply.capacity = Some(Bytes(bytes)))?,
                 "missing" => put(&mut map, |bytes| reply.shortfall = Some(Bytes(bytes)))?,
+                "poolspace" => put(&mut map, |space| reply.pool_space = Some(space))?,
                 "topology" => put(&mut map, |labels| reply.topology = labels)?,
                 "fstype" => put(&mut map, |text| reply.fs_type = Some(text))?,
                 "errorclass" => put(&mut map, |word: String| {
@@ -98,6 +99,44 @@ impl<'de> de::Visitor<'de> for Told {
             put(&mut map, |has| *capability = has)?;
         }
         Ok(told)
+    }
+}
+
+impl<'de> Deserialize<'de> for PoolSpace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Space)
+    }
+}
+
+struct Space;
+
+impl<'de> de::Visitor<'de> for Space {
+    type Value = PoolSpace;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with the space of a pool")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PoolSpace, A::Error> {
+        let mut space = PoolSpace::default();
+        while let Some(mut key) = map.next_key::<String>()? {
+            key.make_ascii_lowercase();
+            let bytes = match key.as_str() {
+                "pool" => {
+                    put(&mut map, |name| space.pool = name)?;
+                    continue;
+                }
+                "size" => &mut space.size,
+                "free" => &mut space.free,
+                "promised" => &mut space.promised,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            put(&mut map, |number| *bytes = Some(Bytes(number)))?;
+        }
+        Ok(space)
     }
 }
 

@@ -40,8 +40,33 @@ fn replies_are_written_word_for_word() {
         ),
         (DriverStatus::expanded(None), r#"{"status":"Success"}"#),
         (
-            DriverStatus::capacity(Bytes::KIB),
+            DriverStatus::capacity(Bytes::KIB.into()),
             r#"{"status":"Success","capacity":1024}"#,
+        ),
+        (
+            DriverStatus::capacity(Capacity {
+                largest: Bytes(1),
+                shortfall: Some(Bytes(0)),
+                pool: Some(PoolSpace {
+                    pool: "fast".to_owned(),
+                    size: Some(Bytes::KIB),
+                    free: Some(Bytes(0)),
+                    promised: Some(Bytes::MIB),
+                }),
+            }),
+            r#"{"status":"Success","capacity":1,"missing":0,"poolSpace":{"pool":"fast","size":1024,"free":0,"promised":1048576}}"#,
+        ),
+        (
+            // What is unknown is not told, and never zero.
+            DriverStatus::capacity(Capacity {
+                largest: Bytes(1),
+                shortfall: None,
+                pool: Some(PoolSpace {
+                    pool: "fast".to_owned(),
+                    ..PoolSpace::default()
+                }),
+            }),
+            r#"{"status":"Success","capacity":1,"poolSpace":{"pool":"fast"}}"#,
         ),
         (
             DriverStatus::provisioned(provisioned),
@@ -88,6 +113,14 @@ fn replies_are_read_as_kubelet_reads_them() {
             ..Capabilities::default()
         })
     );
+    assert_eq!(
+        read(r#"{"PoolSpace":{"Pool":"a","size":null,"FREE":1,"new":{}}}"#).pool_space,
+        Some(PoolSpace {
+            pool: "a".to_owned(),
+            free: Some(Bytes(1)),
+            ..PoolSpace::default()
+        })
+    );
     for spoilt in [
         "",
         "[]",
@@ -101,6 +134,7 @@ fn replies_are_read_as_kubelet_reads_them() {
         r#"{"volumeNewSize":"123"}"#,
         r#"{"volumeNewSize":1.5e9}"#,
         r#"{"volumeNewSize":-1}"#,
+        r#"{"poolSpace":{"free":"1Gi"}}"#,
         r#"{"capabilities":{"attach":"false"}}"#,
         "{\"message\":\"a\nb\"}",
         "\u{feff}{}",
@@ -140,6 +174,13 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn pool_space()(pool: String, sizes: [Option<u64>; 3]) -> PoolSpace {
+        let [size, free, promised] = sizes.map(|size| size.map(Bytes));
+        PoolSpace { pool, size, free, promised }
+    }
+}
+
+prop_compose! {
     fn reply()(
         status in prop_oneof![Just(Status::Success), Just(Status::Failure), Just(Status::NotSupported)],
         texts: [Option<String>; 3],
@@ -147,6 +188,7 @@ prop_compose! {
         attached: Option<bool>,
         capabilities in option::of(capabilities()),
         sizes: [Option<u64>; 3],
+        pool_space in option::of(pool_space()),
         options in btree_map(any::<String>(), any::<String>(), 0..3),
         topology in btree_map(any::<String>(), any::<String>(), 0..3),
         error_class in option::of(class()),
@@ -155,7 +197,7 @@ prop_compose! {
         let [volume_new_size, capacity, shortfall] = sizes.map(|size| size.map(Bytes));
         DriverStatus {
             status, message, device, volume_name, attached, capabilities, volume_new_size,
-            options, capacity, shortfall, topology, fs_type, error_class,
+            options, capacity, shortfall, pool_space, topology, fs_type, error_class,
         }
     }
 }

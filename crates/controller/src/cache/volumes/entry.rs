@@ -1,6 +1,6 @@
 //! Cache entry of one volume.
 
-use crate::claims::{self, Answer, Published, Reclaim, StorageState, Volume};
+use crate::claims::{self, Answer, NodeVolume, Published, Reclaim, StorageState, Volume};
 use kube::api::ObjectMeta;
 use std::sync::Arc;
 
@@ -75,12 +75,71 @@ impl VolumeEntry {
             && node_volume.problem.is_none()
     }
 
+    /// The state of the volume for which there is this NodeVolume.
+    pub(super) fn state(&self, node_volume: &NodeVolume) -> VolumeState {
+        let volume = self.volume.as_ref().map(|seen| &seen.what);
+        let goes = volume.is_some_and(|volume| volume.released || volume.deleting);
+        if self.is_kept() {
+            VolumeState::Kept
+        } else if goes || node_volume.desired == StorageState::Absent {
+            VolumeState::Deleting
+        } else if self.is_settled() {
+            VolumeState::Settled
+        } else if node_volume.published < Published::Seen {
+            VolumeState::Creating
+        } else if matches!(node_volume.answer, Answer::Present(_)) && !has_reached(node_volume) {
+            VolumeState::Growing
+        } else {
+            VolumeState::Unsettled
+        }
+    }
+
     /// Whether the volume is released and its reclaim policy is `Retain`.
-    pub(super) fn is_kept(&self) -> bool {
+    fn is_kept(&self) -> bool {
         let volume = self.volume.as_ref().map(|seen| &seen.what);
         volume.is_some_and(|volume| {
             volume.released && !volume.deleting && volume.reclaim == Reclaim::Retain
         })
+    }
+}
+
+/// State of a volume, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum VolumeState {
+    /// Its storage or its persistent volume is being created.
+    Creating,
+    /// Its storage is smaller than requested.
+    Growing,
+    /// Nothing has to be done for it.
+    Settled,
+    /// Its storage is being deleted.
+    Deleting,
+    /// It is released and retained.
+    Kept,
+    /// Anything else: its storage or its persistent volume is lost, or is elsewhere, or its node has not answered yet.
+    Unsettled,
+}
+
+impl VolumeState {
+    pub const ALL: [VolumeState; 6] = [
+        VolumeState::Creating,
+        VolumeState::Growing,
+        VolumeState::Settled,
+        VolumeState::Deleting,
+        VolumeState::Kept,
+        VolumeState::Unsettled,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            VolumeState::Creating => "creating",
+            VolumeState::Growing => "growing",
+            VolumeState::Settled => "settled",
+            VolumeState::Deleting => "deleting",
+            VolumeState::Kept => "kept",
+            VolumeState::Unsettled => "unsettled",
+        }
     }
 }
 

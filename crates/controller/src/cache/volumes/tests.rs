@@ -37,6 +37,14 @@ fn version_of(version: &str) -> ObjectMeta {
     }
 }
 
+/// The number of volumes in each state that has any, and of those whose last call failed.
+fn counted(index: &Index) -> (Vec<(&'static str, usize)>, usize) {
+    let (states, failing) = index.count();
+    let states = states.into_iter().filter(|(_, count)| *count > 0);
+    let states = states.map(|(state, count)| (state.name(), count));
+    (states.collect(), failing)
+}
+
 fn index(volume: &PersistentVolume, node_volume: &NodeVolume) -> Index {
     let index = Index::default();
     index.volume(volume, Presence::There, &ServedDrivers::from(["a/b"]));
@@ -72,26 +80,41 @@ fn a_volume_is_settled_while_it_stays_and_has_what_was_ordered() {
     let bound = || volume("Bound", "a/b");
     let settled = index(&bound(), &node_volume("Present", 2));
     assert!(settled.is_settled("pvc-1"));
-    assert_eq!(settled.count(), (0, 0));
-    for (volume, node_volume) in [
-        (bound(), node_volume("Present", 3)),
-        (bound(), node_volume("Absent", 2)),
-        (volume("Released", "a/b"), node_volume("Present", 2)),
-        (volume("Bound", "somebody/else"), node_volume("Present", 2)),
+    assert_eq!(counted(&settled), (vec![("settled", 1)], 0));
+    let mut unpublished = node_volume("Present", 2);
+    unpublished.spec.published = false;
+    let mut unanswered = node_volume("Present", 2);
+    unanswered.status = None;
+    for (volume, node_volume, state) in [
+        (bound(), node_volume("Present", 3), "growing"),
+        (bound(), node_volume("Absent", 2), "deleting"),
+        (
+            volume("Released", "a/b"),
+            node_volume("Present", 2),
+            "deleting",
+        ),
+        (
+            volume("Bound", "somebody/else"),
+            node_volume("Present", 2),
+            "unsettled",
+        ),
+        (bound(), unpublished, "creating"),
+        (bound(), unanswered, "unsettled"),
     ] {
         let index = index(&volume, &node_volume);
         assert!(!index.is_settled("pvc-1"), "{volume:?} {node_volume:?}");
         assert_eq!(index.unsettled(), ["pvc-1"]);
-        assert_eq!(index.count(), (1, 0));
+        assert_eq!(counted(&index), (vec![(state, 1)], 0));
     }
 }
 
 #[test]
-fn a_released_volume_that_is_kept_is_not_counted() {
+fn a_released_volume_that_is_retained_is_kept() {
     let mut kept = volume("Released", "a/b");
     let spec = kept.spec.as_mut().unwrap();
     spec.persistent_volume_reclaim_policy = Some("Retain".to_owned());
-    assert_eq!(index(&kept, &node_volume("Present", 2)).count(), (0, 0));
+    let kept = index(&kept, &node_volume("Present", 2));
+    assert_eq!(counted(&kept), (vec![("kept", 1)], 0));
 }
 
 #[test]
@@ -111,7 +134,7 @@ fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
         index.node_volume(&node_volume, presence, &ServedDrivers::from(["a/b"]))
     };
     assert!(node_volume(failed(1, "full"), Presence::There));
-    assert_eq!(index.count(), (1, 1));
+    assert_eq!(counted(&index), (vec![("growing", 1)], 1));
     assert!(!node_volume(failed(2, "full"), Presence::There));
     assert_eq!(index.get("pvc-1").node_volume.unwrap().version, "2");
     assert!(node_volume(failed(3, "on fire"), Presence::There));

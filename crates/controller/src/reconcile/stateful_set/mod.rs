@@ -10,6 +10,7 @@
 mod evict;
 mod eviction_decision;
 mod needs;
+mod phases;
 mod recent_evictions;
 mod round;
 mod snapshot;
@@ -43,6 +44,7 @@ use kube::{
     runtime::watcher,
 };
 use needs::{Need, WantedClaim, need, stranger, wanted_claims};
+use phases::Phases;
 use round::Round;
 use serde_json::json;
 use snapshot::read_set;
@@ -91,6 +93,8 @@ struct Reconciler {
     /// The last turns of sets.
     looks: Mutex<HashMap<String, Look>>,
     evictions: Evictions,
+    phases: Phases,
+    metrics: Metrics,
 }
 
 /// A turn of a set.
@@ -130,6 +134,8 @@ impl Reconciler {
             rounds: Mutex::default(),
             looks: Mutex::default(),
             evictions,
+            phases: Phases::new(metrics.clone()),
+            metrics: metrics.clone(),
         })
     }
 
@@ -150,25 +156,26 @@ impl Reconciler {
 
     async fn watch(&self) {
         let sets: Api<MaybePartial<StatefulSet>> = Api::all(self.client.clone());
-        let handle = |event| {
-            let set = match event {
-                Event::Object(set, Presence::There) => Some(set),
+        let handle = |event: Event<StatefulSet>| {
+            let (set, presence) = match event {
+                Event::Object(set, presence) => (Some(set), presence),
                 // Its turn reads it live, and tells its owner.
-                Event::Part(part, Presence::There) => part.object,
-                _ => None,
+                Event::Part(part, presence) => (part.object, presence),
+                _ => return,
             };
-            if let Some(set) = set
-                && (!wanted(&set).is_empty() || restarts(&set).is_err())
-            {
-                let namespace = set.namespace().unwrap_or_default();
-                let key = format!("{namespace}/{}", set.name_any());
+            let Some(set) = set else { return };
+            let namespace = set.namespace().unwrap_or_default();
+            let key = format!("{namespace}/{}", set.name_any());
+            let asks = !wanted(&set).is_empty() || restarts(&set).is_err();
+            if presence == Presence::Gone || !asks {
+                self.phases.put(&key, None);
+            } else if let Some(due) = self.due(&key) {
                 // Namespaces take turns.
-                if let Some(due) = self.due(&key) {
-                    self.queue.push_by(&namespace, &key, due);
-                }
+                self.queue.push_by(&namespace, &key, due);
             }
         };
-        reflect(sets, watcher::Config::default(), handle).await;
+        let config = watcher::Config::default();
+        reflect(sets, config, &self.metrics, handle).await;
     }
 
     /// Notes that a turn of a set begins, until [`end_turn`](Self::end_turn).
@@ -208,13 +215,13 @@ impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<Outcome> {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
-        let Some(set) = read_set(&self.client, &self.events, namespace, name).await? else {
+        let set = read_set(&self.client, &self.events, namespace, name).await?;
+        let set = set.filter(|set| set.metadata.deletion_timestamp.is_none());
+        let Some(set) = set else {
+            self.phases.put(key, None);
             return Ok(Outcome::Done);
         };
         let new = Round::new(&set);
-        if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
-        }
         let mut round = begun
             .filter(|round| round.request_checksum == new.request_checksum)
             .unwrap_or(new);
@@ -222,6 +229,7 @@ impl Reconciler {
             self.tell_mistakes(&set);
         }
         if wanted(&set).is_empty() {
+            self.phases.put(key, None);
             return Ok(Outcome::Done);
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
@@ -232,6 +240,7 @@ impl Reconciler {
             round.found(&need, &asked);
         }
         if rest.next().is_none() {
+            self.phases.put(key, Some(round.phase(&set)));
             if round.asked || restarts(&set) != Ok(true) {
                 return Ok(round.outcome());
             }

@@ -3,10 +3,11 @@
 use super::{
     DONE, SOON, TURN, WAITS,
     needs::{Need, WantedClaim},
+    phases::Phase,
 };
 use crate::{
     api::well_known::checksum,
-    k8s::stateful_set::{ordinals, wanted},
+    k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::work_queue::Outcome,
 };
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -22,6 +23,8 @@ pub(super) struct Round {
     pub examined: usize,
     /// Whether some of them wait for something.
     waits: bool,
+    /// Whether some of them could not be asked.
+    unasked: bool,
     /// Whether some of them were asked to grow in this round.
     pub asked: bool,
     /// Ordinals of pods with claims that were asked and have not grown. Claims that cannot be asked block no other.
@@ -46,6 +49,7 @@ impl Round {
         self.examined += 1;
         self.asked |= matches!(need, Need::Ask(_));
         self.waits |= matches!(need, Need::Time | Need::Growth | Need::Storage);
+        self.unasked |= *need == Need::Time;
         match need {
             Need::Growth => {
                 self.grow.insert(asked.ordinal);
@@ -64,6 +68,26 @@ impl Round {
         };
         let able = self.grow.iter().rev().filter(able);
         able.take(TURN).copied().collect()
+    }
+
+    /// The phase of the set, once all claims were examined.
+    pub fn phase(&self, set: &StatefulSet) -> Phase {
+        let restarts = restarts(set);
+        let mut sizes = wanted(set).into_iter().map(|(_, size)| size);
+        let is_mistaken = restarts.is_err() || sizes.any(|size| size.is_err());
+        if is_mistaken || !self.fail.is_empty() {
+            Phase::Failing
+        } else if self.unasked {
+            Phase::Waiting
+        } else if self.asked {
+            Phase::Growing
+        } else if self.grow.is_empty() {
+            Phase::Done
+        } else if restarts == Ok(true) {
+            Phase::Restarting
+        } else {
+            Phase::Growing
+        }
     }
 
     /// The outcome for all claims.
@@ -107,6 +131,48 @@ mod tests {
         refused.found(&Need::Time, &asked("data", 3));
         assert_eq!(refused.turns(), [0_i64; 0]);
         assert_eq!(refused.outcome(), Outcome::RequeueWithBackoff(WAITS));
+    }
+
+    #[test]
+    fn a_set_is_in_the_phase_of_the_claim_that_has_come_least_far() {
+        let annotated = |offline: Option<&str>, size: &str| {
+            let mut set = set(json!({}));
+            let mut all = BTreeMap::from([("grow.flexvol.dev/data".to_owned(), size.to_owned())]);
+            let offline = offline.map(|text| ("grow.flexvol.dev/offline".to_owned(), text.into()));
+            all.extend(offline);
+            set.metadata.annotations = Some(all);
+            set
+        };
+        let [online, offline] = [None, Some("restart")].map(|text| annotated(text, "2Gi"));
+        let phase = |set: &StatefulSet, needs: &[Need]| {
+            let mut round = Round::new(set);
+            for (ordinal, need) in (0..).zip(needs) {
+                round.found(need, &asked("data", ordinal));
+            }
+            round.phase(set)
+        };
+        let done = [Need::Nothing, Need::Smaller(Bytes(1))];
+        assert_eq!(phase(&online, &done), Phase::Done);
+        assert_eq!(
+            phase(&online, &[Need::Nothing, Need::Growth]),
+            Phase::Growing
+        );
+        assert_eq!(
+            phase(&offline, &[Need::Nothing, Need::Growth]),
+            Phase::Restarting
+        );
+        let asks = [Need::Growth, Need::Ask(Bytes(1))];
+        assert_eq!(
+            phase(&offline, &asks),
+            Phase::Growing,
+            "no pod is evicted yet"
+        );
+        assert_eq!(phase(&offline, &[Need::Time, Need::Growth]), Phase::Waiting);
+        let full = [Need::Time, Need::Growth, Need::Storage];
+        assert_eq!(phase(&offline, &full), Phase::Failing);
+        for mistaken in [annotated(None, "2 Gi"), annotated(Some("now"), "2Gi")] {
+            assert_eq!(phase(&mistaken, &[Need::Nothing]), Phase::Failing);
+        }
     }
 
     fn asked(template: &str, ordinal: i64) -> WantedClaim {

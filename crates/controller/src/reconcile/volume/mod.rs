@@ -64,9 +64,14 @@ async fn count(context: &Context) {
             context.claims.count_waiting(),
         );
         gauge(&context.metrics.nodes_silent, context.nodes.count_silent());
-        let (unsettled, failing) = context.index.count();
-        gauge(&context.metrics.volumes_unsettled, unsettled);
+        let (states, failing) = context.index.count();
+        for (state, count) in states {
+            gauge(&context.metrics.volumes(state.name()), count);
+        }
         gauge(&context.metrics.volumes_failing, failing);
+        let oldest = context.expansions.oldest().unwrap_or_default();
+        let oldest = usize::try_from(oldest.as_secs()).unwrap_or(usize::MAX);
+        gauge(&context.metrics.growth_oldest, oldest);
         tokio::time::sleep(COUNTED).await;
     }
 }

@@ -104,7 +104,8 @@ fn watch<K>(
                 }
             }
         };
-        reflect(api, watcher::Config::default(), handle).await;
+        let config = watcher::Config::default();
+        reflect(api, config, &context.metrics, handle).await;
     });
 }
 
