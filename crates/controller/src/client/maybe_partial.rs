@@ -23,6 +23,16 @@ pub(crate) struct PartialObject<K> {
     pub object: Option<K>,
 }
 
+impl<K> MaybePartial<K> {
+    /// The object, or what is known of it, unless required fields are missing.
+    pub fn object(&self) -> Option<&K> {
+        match self {
+            MaybePartial::Whole(object) => Some(object),
+            MaybePartial::Part(part) => part.object.as_ref(),
+        }
+    }
+}
+
 impl<'de, K: DeserializeOwned> Deserialize<'de> for MaybePartial<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
