@@ -379,6 +379,11 @@ fn a_set_that_is_edited_all_the_time_is_looked_at_now_and_then() {
 }
 
 #[test]
+fn a_set_of_many_claims_that_is_edited_all_the_time_rests_after_each_turn() {
+    patience::touched_huge_sets();
+}
+
+#[test]
 fn a_tenant_who_writes_large_objects_costs_no_memory() {
     tenants::large_claims();
 }

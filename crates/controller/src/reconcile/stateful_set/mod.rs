@@ -57,7 +57,7 @@ const WORKERS: Workers = Workers {
 };
 
 /// Interval after which a set is reconciled again if a claim was asked to grow, and minimum interval between the end of a
-/// turn and the next one because of events, so that frequent edits of one set do not delay others.
+/// turn and the next one if the set was edited meanwhile, so that frequent edits of one set do not delay others.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Backoff for a set with waiting claims, if it does not change.
@@ -208,13 +208,13 @@ impl Reconciler {
         let Some(set) = read_set(&self.client, &self.events, namespace, name).await? else {
             return Ok(Outcome::Done);
         };
-        let new = Round::new(&set);
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
-        let mut round = begun
-            .filter(|round| round.request_checksum == new.request_checksum)
-            .unwrap_or(new);
+        let (mut round, rest) = match begun {
+            Some(round) => round.next(&set),
+            None => (Round::new(&set), Duration::ZERO),
+        };
         if round.examined == 0 {
             self.tell_mistakes(&set);
         }
@@ -223,12 +223,12 @@ impl Reconciler {
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
-        let mut rest = wanted_claims(&set).skip(round.examined);
-        for asked in rest.by_ref().take(TURN) {
+        let mut left = wanted_claims(&set).skip(round.examined);
+        for asked in left.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
             round.found(&need, &asked);
         }
-        if rest.next().is_none() {
+        if left.next().is_none() {
             if round.asked || restarts(&set) != Ok(true) {
                 return Ok(round.outcome());
             }
@@ -237,7 +237,7 @@ impl Reconciler {
             }
         }
         self.rounds().insert(key.to_owned(), round);
-        Ok(Outcome::GoOn)
+        Ok(Outcome::GoOn(rest))
     }
 
     /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
