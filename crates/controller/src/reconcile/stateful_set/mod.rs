@@ -242,7 +242,8 @@ impl Reconciler {
 
     /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
     async fn offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
-        let begins = round.passed.is_none();
+        let begun = round.unfinished.take();
+        let begins = round.passed.is_none() && begun.is_none();
         if let Some((ordinal, claim)) = round.fail.last_key_value().filter(|_| begins) {
             let why = WaitReason::Storage(claim.clone());
             self.evictions.passes_over(set, *ordinal, &why, true);
@@ -252,9 +253,12 @@ impl Reconciler {
             return Ok(Some(round.outcome()));
         }
         // Nobody reads hundreds of events.
-        match self.evictions.offline(set, &turns, begins).await? {
+        match self.evictions.offline(set, &turns, begun, begins).await? {
             Turn::Taken(outcome) => return Ok(Some(outcome)),
-            Turn::Passed(ordinal) => round.passed = Some(ordinal),
+            Turn::GoesOn { passed, unfinished } => {
+                round.passed = passed.or(round.passed);
+                round.unfinished = unfinished;
+            }
         }
         Ok(round.turns().is_empty().then(|| round.outcome()))
     }

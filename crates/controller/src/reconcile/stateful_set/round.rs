@@ -2,6 +2,7 @@
 
 use super::{
     DONE, SOON, TURN, WAITS,
+    evict::Unfinished,
     needs::{Need, WantedClaim},
 };
 use crate::{
@@ -35,6 +36,8 @@ pub(super) struct Round {
     pub fail: BTreeMap<i64, String>,
     /// The last pod that was passed over. The next turn goes on below it.
     pub passed: Option<i64>,
+    /// What is known of the pod below it, if a turn has begun with that.
+    pub unfinished: Option<Unfinished>,
 }
 
 impl Round {
