@@ -1,7 +1,12 @@
 //! Requests that the API server refuses from the controller's service account.
 
 use super::as_bearer;
-use crate::{claims::claim, controllers, lab::Lab, scenario::Scenario};
+use crate::{
+    claims::{claim, wait_bound},
+    controllers,
+    lab::Lab,
+    scenario::Scenario,
+};
 use anyhow::Result;
 use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
@@ -12,6 +17,7 @@ tests! {
     "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
         => volumes;
     "admission: of claims the controller writes its finalizer and a larger size alone", &[Need::Root] => claims;
+    "admission: in the status of claims the controller writes their growth alone", &[Need::Root] => statuses;
     "admission: the controller makes NodeVolumes of its own drivers alone", &[Need::Root] => node_volumes;
     "admission: of its webhooks the controller writes the certificate alone", &[Need::Root] => webhooks;
 }
@@ -184,6 +190,93 @@ fn claims(points: &Points) {
             free,
         ]);
         lab.kubectl(&["delete", "persistentvolumeclaim", "kept"]);
+    });
+}
+
+/// A claim that is bound by hand to a volume of a driver of ours, which no controller serves.
+fn statuses(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "by-hand"},
+            "spec": {
+                "capacity": {"storage": "64Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "none",
+                "claimRef": {"namespace": "default", "name": "bound"},
+                "flexVolume": {"driver": "lab.example/none"},
+            },
+        });
+        let mut bound = claim("bound", "none", 64);
+        bound["metadata"]["finalizers"] = json!(["lab.example/kept"]);
+        scenario.apply(&[volume, bound, claim("unbound", "none", 64)]);
+        wait_bound(scenario, "bound");
+        let lab = scenario.lab();
+        let others = json!({"type": "Mine", "status": "True", "message": "theirs"});
+        const STATUS: [&str; 2] = ["--type=merge", "--subresource=status"];
+        let theirs = json!({"status": {"conditions": [others]}});
+        let theirs = format!("--patch={theirs}");
+        lab.kubectl(&[&["patch", "pvc", "bound", &theirs], &STATUS[..]].concat());
+        let write = |name: &str, patch: Value| {
+            let patch = format!("--patch={patch}");
+            controller.call(&[&["patch", "pvc", name, &patch], &STATUS[..]].concat())
+        };
+        let status = |status: Value| write("bound", json!({"status": status}));
+        scenario.eventually("the policy to be in force", || {
+            status(json!({"phase": "Lost"})).is_err()
+        });
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
+        for theirs in [
+            json!({"status": {"phase": "Lost"}}),
+            json!({"status": {"accessModes": ["ReadWriteMany"]}}),
+            json!({"status": {"capacity": {"storage": "32Mi"}}}),
+            json!({"status": {"capacity": null}}),
+            json!({"status": {"conditions": null}}),
+            json!({"status": {"conditions": [others, {"type": "Other", "status": "True"}]}}),
+            json!({"metadata": {"ownerReferences": [owner]}}),
+            json!({"metadata": {"finalizers": null}}),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "other"}}}),
+        ] {
+            expect_refused(write("bound", theirs), points);
+        }
+        let failed =
+            json!({"type": "ControllerResizeError", "status": "True", "message": "no room"});
+        let waits = json!({"type": "FileSystemResizePending", "status": "True"});
+        expect_refused(
+            write("unbound", json!({"status": {"conditions": [failed]}})),
+            points,
+        );
+        status(json!({"conditions": [others, failed]})).unwrap();
+        status(json!({
+            "conditions": [others, waits],
+            "allocatedResources": {"storage": "128Mi"},
+            "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        }))
+        .unwrap();
+        let grown = json!({
+            "capacity": {"storage": "128Mi"},
+            "conditions": [others],
+            "allocatedResources": {"storage": "128Mi"},
+            "allocatedResourceStatuses": {"storage": null},
+        });
+        status(grown).unwrap();
+        let more = json!({"capacity": {"storage": "256Mi"}});
+        for (provisioner, ours) in [("csi.example.com", false), ("lab.example/none", true)] {
+            let made_by = format!("volume.kubernetes.io/storage-provisioner={provisioner}");
+            lab.kubectl(&["annotate", "--overwrite", "pvc", "bound", &made_by]);
+            if ours {
+                status(more.clone()).unwrap();
+            } else {
+                expect_refused(status(more.clone()), points);
+            }
+        }
+        let free = r#"--patch={"metadata":{"finalizers":null}}"#;
+        lab.kubectl(&["patch", "pvc", "bound", "--type=merge", free]);
+        lab.kubectl(&["delete", "pvc", "bound", "unbound"]);
+        lab.kubectl(&["delete", "persistentvolume", "by-hand"]);
     });
 }
 
