@@ -2,25 +2,19 @@
 
 use crate::size::size;
 use flexvol_storage::{
-    VolumeReport, host::clock::Moment, mark::State, observed::Content, retention::Deletion,
-    sdk::Bytes,
+    VolumeReport,
+    host::clock::Moment,
+    mark::State,
+    observed::Content,
+    retention::Deletion,
+    sdk::{Bytes, PodVolumeDir},
 };
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Returns the uid of the pod that a directory belongs to. Kubelet mounts on `<root>/pods/<uid>/volumes/…`
-/// (Kubernetes, pkg/volume/flexvolume/volume.go, `GetPath`).
+/// Returns the uid of the pod whose volume is mounted on a directory.
 pub fn pod(path: &Path) -> Option<&str> {
-    let mut parts = path.iter();
-    while let Some(part) = parts.next() {
-        if part == "pods" {
-            let uid = parts.next()?;
-            if parts.next()? == "volumes" {
-                return uid.to_str();
-            }
-        }
-    }
-    None
+    PodVolumeDir::of(path)?.uid.to_str()
 }
 
 /// Returns the pods that have the volume, in the order of its mounts.

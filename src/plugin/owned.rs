@@ -1,7 +1,7 @@
 //! Ownership checks of plugin directories, whose programs run as root.
 
 use anyhow::{Context, Result, anyhow};
-use flexvol_storage::host::fs::rooted::Root;
+use flexvol_storage::{host::fs::rooted::Root, sdk::is_pod_uid};
 use std::{
     ffi::OsStr,
     fs::Metadata,
@@ -65,15 +65,7 @@ fn is_of_a_pod(place: &Path) -> bool {
         .collect();
     names
         .windows(2)
-        .any(|pair| pair[0] == "pods" && is_uid(pair[1]))
-}
-
-/// Whether a name is a pod's uid: a UUID, or the digest of a static pod.
-fn is_uid(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    let digits = name.iter().filter(|c| c.is_ascii_hexdigit()).count();
-    let dashes = name.iter().filter(|c| **c == b'-').count();
-    digits == 32 && name.len() == digits + dashes && [0, 4].contains(&dashes)
+        .any(|pair| pair[0] == "pods" && is_pod_uid(pair[1]))
 }
 
 #[cfg(test)]

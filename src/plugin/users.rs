@@ -2,7 +2,7 @@
 
 use super::DriverName;
 use anyhow::{Context, Result, bail};
-use flexvol_storage::host::mountinfo;
+use flexvol_storage::{host::mountinfo, sdk::PodVolumeDir};
 use std::{
     collections::BTreeSet,
     ops::ControlFlow,
@@ -42,27 +42,22 @@ pub(super) fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> 
     )
 }
 
-/// Whether a mount point is of the driver. Kubelet's directory for a pod's volume ends in
-/// `pods/UID/volumes/vendor~driver/VOLUME` (`GetPath` in `pkg/volume/flexvolume/volume.go`), the one for an
-/// attached volume in `plugins/kubernetes.io/flexvolume/vendor/driver/mounts/VOLUME` (`getDeviceMountPath`).
+/// Whether a mount point is of the driver: a pod's directory for a volume, or kubelet's own for an attached volume, which
+/// ends in `plugins/kubernetes.io/flexvolume/vendor/driver/mounts/VOLUME` (`getDeviceMountPath`).
 fn belongs_to(point: &Path, name: &DriverName) -> bool {
-    let mut parts = point
-        .components()
-        .rev()
-        .map(|part| part.as_os_str().to_string_lossy());
-    let mut next = || parts.next().unwrap_or_default();
-    let (_volume, parent) = (next(), next());
-    if parent == "mounts" {
-        let expected = [
-            name.driver(),
-            name.vendor(),
-            "flexvolume",
-            "kubernetes.io",
-            "plugins",
-        ];
-        return expected.into_iter().all(|part| next() == part);
+    if let Some(dir) = PodVolumeDir::of(point) {
+        return dir.plugin == name.directory().as_str();
     }
-    parent == name.directory() && next() == "volumes" && !next().is_empty() && next() == "pods"
+    let expected = [
+        "mounts",
+        name.driver(),
+        name.vendor(),
+        "flexvolume",
+        "kubernetes.io",
+        "plugins",
+    ];
+    let parts = point.iter().rev().skip(1).take(expected.len());
+    parts.eq(expected)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The life of volumes in an empty cluster, with the chart or the plain manifests: both programs run as pods
 //! of one image, which has no shell.
 
+mod leaders;
+
 use crate::{
     claims::{claim, class, delete_claim, wait_bound},
     claims_of_sets::{annotate, ready, set},
@@ -50,6 +52,7 @@ fn whole_story(points: &Points) {
             Story::install,
             Story::follow_readme,
             Story::grow_a_claim,
+            Story::lose_leaders,
             Story::grow_a_set,
             Story::uninstall,
             Story::go_on_by_hand,
@@ -294,10 +297,16 @@ impl Story {
 
     /// Deletes the pod of the leader, so that another controller takes over.
     fn delete_leader(&self) {
+        let leader = self.leader();
+        let pod = ["delete", "pod", &leader, "--namespace", NAMESPACE];
+        self.lab().kubectl(&[&pod[..], &["--wait=false"]].concat());
+    }
+
+    /// The name of the leader's pod.
+    fn leader(&self) -> String {
         let lease = self.0.get(NAMESPACE, "lease", "flexvol-controller");
         let leader = lease["spec"]["holderIdentity"].as_str().unwrap();
-        let pod = ["delete", "pod", leader, "--namespace", NAMESPACE];
-        self.lab().kubectl(&[&pod[..], &["--wait=false"]].concat());
+        leader.to_owned()
     }
 
     fn delete_pods(&self, which: &str) {

@@ -314,8 +314,10 @@ pub fn install(lab: &Lab) {
             .join("deploy/cluster")
             .join(manifest);
         let text = fs::read_to_string(file).unwrap();
-        // The value that the chart would fill in.
-        let text = text.replace(" in ['example.com/disk']", ".startsWith('lab.example/')");
+        // The values that the chart would fill in.
+        let text = text
+            .replace(" in ['example.com/disk']", ".startsWith('lab.example/')")
+            .replace(" in ['disk.example.com']", ".endsWith('.lab.example')");
         let known = |line: &&str| rules_are_known() || !line.contains("x-kubernetes-validations");
         let text: Vec<_> = text.lines().filter(known).collect();
         let text = text.join("\n");

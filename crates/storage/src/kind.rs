@@ -6,7 +6,7 @@ use flexvol_host::{
     lock::Guard,
     mount::{Mounted, Target},
 };
-use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
+use flexvol_sdk::{Bytes, Filesystem, Handle, PodVolumeDir, Result, VolumeName};
 use std::{
     path::{Component, Path, PathBuf},
     time::Duration,
@@ -49,15 +49,13 @@ impl CallContext {
         }
     }
 
-    /// Whether a mount on `place` is the one on the callout's directory. A pod's directory
-    /// (`pods/UID/volumes/VENDOR~DRIVER/NAME`, Kubernetes `GetPodVolumeDir`) keeps its last four components
+    /// Whether a mount on `place` is the one on the callout's directory. A pod's directory keeps its last four components
     /// wherever it is visible: through a symbolic link, where kubelet's directory is bind-mounted elsewhere,
     /// and in mount namespaces that receive the node's mounts, or those below `pods`.
     fn is_own(&self, place: &Path) -> bool {
         self.dir.as_deref().is_some_and(|dir| {
-            let is_a_pods =
-                dir.components().rev().nth(4) == Some(Component::Normal("pods".as_ref()));
-            place == dir || is_a_pods && end(place).eq(end(dir))
+            let of_pod = PodVolumeDir::of(dir);
+            place == dir || of_pod.is_some() && end(place).eq(end(dir))
         })
     }
 

@@ -1,7 +1,12 @@
 //! Requests that the API server refuses from the controller's service account.
 
 use super::as_bearer;
-use crate::{claims::claim, controllers, lab::Lab, scenario::Scenario};
+use crate::{
+    claims::{claim, wait_bound},
+    controllers,
+    lab::Lab,
+    scenario::Scenario,
+};
 use anyhow::Result;
 use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
@@ -12,6 +17,7 @@ tests! {
     "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
         => volumes;
     "admission: of claims the controller writes its finalizer and a larger size alone", &[Need::Root] => claims;
+    "admission: in the status of claims the controller writes their growth alone", &[Need::Root] => statuses;
     "admission: the controller makes NodeVolumes of its own drivers alone", &[Need::Root] => node_volumes;
     "admission: of its webhooks the controller writes the certificate alone", &[Need::Root] => webhooks;
 }
@@ -41,6 +47,22 @@ impl<'a> Controller<'a> {
     fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<String> {
         let patch = format!("--patch={patch}");
         self.call(&["patch", kind, name, "--type=merge", &patch])
+    }
+
+    /// Patches the status of a claim. `kubectl` would read it first, by a right that the controller has not.
+    fn patch_status(&self, claim: &str, patch: &Value) -> Result<String> {
+        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{claim}/status");
+        let token = format!("Authorization: Bearer {}", self.token);
+        let header = "Content-Type: application/merge-patch+json";
+        let (patch, url) = (patch.to_string(), format!("https://127.0.0.1:6443{path}"));
+        let how = ["--silent", "--insecure", "--request", "PATCH"];
+        let what = [
+            "--header", header, "--header", &token, "--data", &patch, &url,
+        ];
+        let answer = self.lab().run("curl", &[&how[..], &what].concat());
+        let object: Value = serde_json::from_str(&answer).unwrap();
+        anyhow::ensure!(object["kind"] == "PersistentVolumeClaim", "{answer}");
+        Ok(answer)
     }
 
     fn lab(&self) -> &Lab {
@@ -184,6 +206,97 @@ fn claims(points: &Points) {
             free,
         ]);
         lab.kubectl(&["delete", "persistentvolumeclaim", "kept"]);
+    });
+}
+
+/// A claim that is bound by hand to a volume of a driver of ours, which no controller serves.
+fn statuses(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = Controller::of(scenario);
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "by-hand"},
+            "spec": {
+                "capacity": {"storage": "64Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "none",
+                "claimRef": {"namespace": "default", "name": "bound"},
+                "flexVolume": {"driver": "lab.example/none"},
+            },
+        });
+        let claims = ["bound", "unbound"].map(|name| claim(name, "none", 64));
+        scenario.apply(&[&[volume], &claims[..]].concat());
+        wait_bound(scenario, "bound");
+        let lab = scenario.lab();
+        let others = json!({"type": "Mine", "status": "True", "message": "theirs"});
+        let theirs = format!("--patch={}", json!({"status": {"conditions": [others]}}));
+        lab.kubectl(&[
+            "patch",
+            "pvc",
+            "bound",
+            "--type=merge",
+            "--subresource=status",
+            &theirs,
+        ]);
+        let write = |name: &str, patch: Value| controller.patch_status(name, &patch);
+        let status = |status: Value| write("bound", json!({ "status": status }));
+        scenario.eventually("the policy to be in force", || {
+            let mark = json!({"metadata": {"annotations": {"flexvol.dev/tries": "one more"}}});
+            let forget = json!({"metadata": {"annotations": {"flexvol.dev/tries": null}}});
+            write("bound", mark).is_err() || write("bound", forget).is_err()
+        });
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
+        for theirs in [
+            json!({"status": {"phase": "Lost"}}),
+            json!({"status": {"accessModes": ["ReadWriteMany"]}}),
+            json!({"status": {"capacity": {"storage": "32Mi"}}}),
+            json!({"status": {"capacity": null}}),
+            json!({"status": {"conditions": null}}),
+            json!({"status": {"conditions": [others, {"type": "Other", "status": "True"}]}}),
+            json!({"metadata": {"ownerReferences": [owner]}}),
+            json!({"metadata": {"finalizers": null}}),
+            json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "other"}}}),
+        ] {
+            expect_refused(write("bound", theirs), points);
+        }
+        let failed = json!({"type": "ControllerResizeError", "status": "True"});
+        let waits = json!({"type": "FileSystemResizePending", "status": "True"});
+        let unbound = json!({"status": {"conditions": [failed]}});
+        expect_refused(write("unbound", unbound), points);
+        let grown = json!({
+            "capacity": {"storage": "128Mi"},
+            "allocatedResources": {"storage": "128Mi"},
+            "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        });
+        for (own, rest) in [
+            (Some(failed), json!({})),
+            (Some(waits), grown),
+            (None, json!({})),
+        ] {
+            // Kubernetes may add a condition of its own at any time.
+            scenario.eventually("the growth to be written", || {
+                let conditions = scenario.claim("default", "bound")["status"]["conditions"].clone();
+                let all = conditions.as_array().unwrap().iter().cloned();
+                let theirs = all.filter(|one| !one["type"].to_string().contains("Resize"));
+                let mut rest = rest.clone();
+                rest["conditions"] = theirs.chain(own.clone()).collect();
+                status(rest).is_ok()
+            });
+        }
+        let more = json!({"capacity": {"storage": "256Mi"}});
+        for (provisioner, ours) in [("csi.example.com", false), ("lab.example/none", true)] {
+            let made_by = format!("volume.kubernetes.io/storage-provisioner={provisioner}");
+            lab.kubectl(&["annotate", "--overwrite", "pvc", "bound", &made_by]);
+            if ours {
+                status(more.clone()).unwrap();
+            } else {
+                expect_refused(status(more.clone()), points);
+            }
+        }
+        lab.kubectl(&["delete", "pvc", "bound", "unbound"]);
+        lab.kubectl(&["delete", "persistentvolume", "by-hand"]);
     });
 }
 

@@ -3,11 +3,11 @@
 
 use super::{
     arguments::of_file_system,
-    capabilities::KnownCapabilities,
     exec::{Drivers, Failure, LONGEST_DEADLINE},
+    node_context::NodeContext,
     pod_mounts,
 };
-use crate::support::{log, metrics::Metrics};
+use crate::support::log;
 use flexvol_sdk::{Bytes, Capabilities, ErrorClass};
 use std::{
     collections::HashSet,
@@ -25,9 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Grows file systems of a node's volumes.
 pub(super) struct FileSystems {
-    pub drivers: Drivers,
-    pub capabilities: Arc<KnownCapabilities>,
-    pub metrics: Metrics,
+    pub context: Arc<NodeContext>,
     /// Volumes whose file systems are growing.
     pub busy: Mutex<HashSet<String>>,
 }
@@ -80,7 +78,8 @@ impl FileSystems {
             return Ok(None);
         };
         // Another version of the driver may have been installed since.
-        let capabilities = self.capabilities.ask(&self.drivers, driver).await?;
+        let context = &self.context;
+        let capabilities = context.capabilities.ask(&context.drivers, driver).await?;
         let Some(arguments) =
             of_file_system(of_storage, &dir, size).filter(|_| FileSystems::may_grow(&capabilities))
         else {
@@ -88,14 +87,14 @@ impl FileSystems {
         };
         let drivers = Drivers {
             deadline: Duration::from_secs(LONGEST_DEADLINE),
-            ..self.drivers.clone()
+            ..context.drivers.clone()
         };
         let started = Instant::now();
         let result = drivers.call(driver, &arguments).await;
         let called = &arguments[0];
-        self.metrics.called(driver, called, started.elapsed());
+        context.metrics.called(driver, called, started.elapsed());
         let word = if result.is_ok() { "done" } else { "failed" };
-        self.metrics.operated(called, word);
+        context.metrics.operated(called, word);
         let measured = result?.volume_new_size;
         let retry = |why: String| Err(Failure::new(ErrorClass::Retryable, why));
         match measured {
@@ -118,7 +117,7 @@ impl FileSystems {
 
     /// The directory where a pod has mounted the volume for writing.
     async fn mounted(&self, driver: &str, name: &str) -> Result<Option<PathBuf>, Failure> {
-        let table = self.drivers.mount_table();
+        let table = self.context.drivers.mount_table();
         let (driver, name) = (driver.to_owned(), name.to_owned());
         let retry = |why: String| Failure::new(ErrorClass::Retryable, why);
         // The mount table may be long, and reading it may block.

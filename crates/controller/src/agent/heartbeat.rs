@@ -3,19 +3,18 @@
 #[cfg(test)]
 mod tests;
 
-use super::{bounds, capabilities::KnownCapabilities, exec::Drivers};
+use super::{bounds, exec::Drivers, node_context::NodeContext};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, error_message, refusal},
-    drivers::ServedDrivers,
-    runtime::{backoff::Backoff, work_queue::Queue},
-    support::{log, metrics::Metrics},
+    runtime::backoff::Backoff,
+    support::log,
 };
 use anyhow::{Context, Error, Result};
 use flexvol_sdk::{ErrorClass, PoolSpace};
 use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
 use kube::{
-    Api, Client,
+    Api,
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
@@ -82,14 +81,7 @@ fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
 
 /// Writes heartbeats.
 pub(super) struct Heartbeat {
-    pub client: Client,
-    pub node: String,
-    pub ours: ServedDrivers,
-    pub drivers: Drivers,
-    pub capabilities: Arc<KnownCapabilities>,
-    pub metrics: Metrics,
-    /// Work queue, whose waiting keys become ready when a driver appears.
-    pub queue: Arc<Queue>,
+    pub context: Arc<NodeContext>,
     /// Interval between heartbeats.
     pub period: Duration,
     /// Notified when the capacity of the node may have changed.
@@ -118,7 +110,7 @@ impl Heartbeat {
                     found.send_replace(Some(status));
                     if came {
                         // Calls that failed without the driver need not wait for their backoff.
-                        self.queue.hurry();
+                        self.context.queue.hurry();
                     }
                     // Waits for a change or the next heartbeat. Changes within a second are reported together.
                     let _ = timeout(self.period, self.changed.notified()).await;
@@ -127,8 +119,8 @@ impl Heartbeat {
                 Err(error) => {
                     if measured.elapsed() >= self.period * STALE {
                         found.send_if_modified(forget_rooms);
-                        self.metrics.lack(&BTreeMap::new());
-                        self.metrics.pools(&BTreeMap::new());
+                        self.context.metrics.lack(&BTreeMap::new());
+                        self.context.metrics.pools(&BTreeMap::new());
                     }
                     self.fail(&error, &mut failures).await;
                 }
@@ -175,21 +167,23 @@ impl Heartbeat {
         if !told.as_ref().is_none_or(is_old) {
             return Ok(());
         }
-        let nodes: Api<StorageNode> = Api::all(self.client.clone());
+        let nodes: Api<StorageNode> = Api::all(self.context.client.clone());
         let write = PostParams::default();
         let mut known = told.take().map(|told| told.node);
         for _ in 0..5 {
             let found = match known.take() {
                 Some(node) => Some(node),
                 None => nodes
-                    .get_opt(&self.node)
+                    .get_opt(&self.context.node)
                     .await
                     .context("read the node's storage")?,
             };
             let written = match found {
                 Some(mut node) => {
                     node.status = status.clone();
-                    nodes.replace_status(&self.node, &write, &node).await
+                    nodes
+                        .replace_status(&self.context.node, &write, &node)
+                        .await
                 }
                 // The next iteration writes the status.
                 None => nodes.create(&write, &self.storage_node()).await,
@@ -219,7 +213,7 @@ impl Heartbeat {
             api_version: StorageNode::api_version(),
             kind: "StorageNode".to_owned(),
             metadata: ObjectMeta {
-                name: Some(self.node.clone()),
+                name: Some(self.context.node.clone()),
                 ..ObjectMeta::default()
             },
             status: StorageNodeStatus::default(),
@@ -227,18 +221,19 @@ impl Heartbeat {
     }
 
     async fn look(&self) -> Result<StorageNodeStatus> {
+        let context = &self.context;
         let mut status = StorageNodeStatus {
-            deadline_seconds: Some(self.drivers.deadline.as_secs()),
+            deadline_seconds: Some(context.drivers.deadline.as_secs()),
             ..StorageNodeStatus::default()
         };
         let drivers = Drivers {
-            deadline: self.drivers.deadline.min(TIMEOUT),
-            ..self.drivers.clone()
+            deadline: context.drivers.deadline.min(TIMEOUT),
+            ..context.drivers.clone()
         };
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
         let mut pools = BTreeMap::<_, PoolSpace>::new();
-        for name in self.ours.names() {
-            match self.capabilities.ask(&drivers, name).await {
+        for name in context.ours.names() {
+            match context.capabilities.ask(&drivers, name).await {
                 Ok(capabilities) => {
                     let report = DriverReport {
                         node_expansion_required: capabilities.requires_fs_resize,
@@ -255,7 +250,7 @@ impl Heartbeat {
                 }
             }
         }
-        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let classes: Api<StorageClass> = Api::all(context.client.clone());
         let classes = classes
             // From the API server's cache: all nodes ask each minute.
             .list(&ListParams::default().match_any())
@@ -263,7 +258,7 @@ impl Heartbeat {
             .context("list storage classes")?;
         for class in classes {
             let name = class.metadata.name.unwrap_or_default();
-            let Some(driver) = self.ours.driver_of(&class.provisioner) else {
+            let Some(driver) = context.ours.driver_of(&class.provisioner) else {
                 continue;
             };
             if status.capacities.len() == bounds::CLASSES {
@@ -302,8 +297,8 @@ impl Heartbeat {
                 }
             }
         }
-        self.metrics.lack(&missing);
-        self.metrics.pools(&pools);
+        context.metrics.lack(&missing);
+        context.metrics.pools(&pools);
         Ok(status)
     }
 }

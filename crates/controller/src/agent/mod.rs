@@ -8,6 +8,7 @@ mod deletion_check;
 pub mod exec;
 mod file_systems;
 mod heartbeat;
+mod node_context;
 pub mod nsenter;
 mod pod_mounts;
 mod status;
@@ -40,6 +41,7 @@ use file_systems::FileSystems;
 use flexvol_sdk::ErrorClass;
 use heartbeat::Heartbeat;
 use kube::{Api, Client, ResourceExt, runtime::watcher};
+use node_context::NodeContext;
 use status::{after_failure, after_missing_expand, after_success, record, without_findings};
 use std::{
     collections::HashSet,
@@ -64,17 +66,11 @@ const SOON: Duration = Duration::from_millis(50);
 
 /// The agent of one node.
 pub struct Agent {
-    client: Client,
-    node: String,
-    ours: ServedDrivers,
-    drivers: Drivers,
-    queue: Arc<Queue>,
-    metrics: Metrics,
+    context: Arc<NodeContext>,
     /// Whether the first list of NodeVolumes is complete.
     seen: AtomicBool,
     /// UIDs of unpublished NodeVolumes whose storage this process has checked.
     verified: Mutex<HashSet<String>>,
-    capabilities: Arc<KnownCapabilities>,
     heartbeat: Arc<Heartbeat>,
     file_systems: Arc<FileSystems>,
 }
@@ -96,39 +92,32 @@ impl Agent {
         heartbeat: Duration,
         metrics: Metrics,
     ) -> Arc<Self> {
-        let capabilities = Arc::<KnownCapabilities>::default();
-        let queue = Arc::new(Queue::new(
-            Backoff::FAILURES,
-            metrics.of_queue(WORKERS.kind),
-        ));
+        let context = Arc::new(NodeContext {
+            client,
+            node,
+            ours,
+            drivers,
+            capabilities: KnownCapabilities::default(),
+            queue: Arc::new(Queue::new(
+                Backoff::FAILURES,
+                metrics.of_queue(WORKERS.kind),
+            )),
+            metrics,
+        });
         let heartbeat = Heartbeat {
-            client: client.clone(),
-            node: node.clone(),
-            ours: ours.clone(),
-            drivers: drivers.clone(),
-            capabilities: Arc::clone(&capabilities),
-            metrics: metrics.clone(),
-            queue: Arc::clone(&queue),
+            context: Arc::clone(&context),
             period: heartbeat,
             changed: Notify::new(),
             told: AtomicBool::new(false),
         };
         let file_systems = FileSystems {
-            drivers: drivers.clone(),
-            capabilities: Arc::clone(&capabilities),
-            metrics: metrics.clone(),
+            context: Arc::clone(&context),
             busy: Mutex::default(),
         };
         Arc::new(Agent {
-            client,
-            node,
-            ours,
-            drivers,
-            queue,
-            metrics,
+            context,
             seen: AtomicBool::new(false),
             verified: Mutex::default(),
-            capabilities,
             heartbeat: Arc::new(heartbeat),
             file_systems: Arc::new(file_systems),
         })
@@ -150,12 +139,14 @@ impl Agent {
             let this = Arc::clone(&self);
             async move { this.reconcile(&name).await }
         };
-        WORKERS.run(Arc::clone(&self.queue), reconcile).await;
+        WORKERS
+            .run(Arc::clone(&self.context.queue), reconcile)
+            .await;
     }
 
     async fn watch(&self) {
-        let node_volumes: Api<MaybePartial<NodeVolume>> = Api::all(self.client.clone());
-        let own = format!("{NODE_LABEL}={}", node_label(&self.node));
+        let node_volumes: Api<MaybePartial<NodeVolume>> = Api::all(self.context.client.clone());
+        let own = format!("{NODE_LABEL}={}", node_label(&self.context.node));
         // Lists from the API server's cache: before Kubernetes 1.31 a consistent list would read the NodeVolumes of all
         // nodes from etcd, and each NodeVolume is read live before its call anyway.
         let config = watcher::Config::default().labels(&own).any_semantic();
@@ -164,7 +155,7 @@ impl Agent {
             // It is read live before its call, like every other.
             Event::Part(part, Presence::There) => {
                 let name = part.metadata.name.unwrap_or_default();
-                self.queue.push("", &name);
+                self.context.queue.push("", &name);
             }
             Event::Object(node_volume, Presence::Gone) => {
                 self.verified().remove(uid(&node_volume.metadata));
@@ -175,7 +166,7 @@ impl Agent {
             Event::ListBegins => self.verified().clear(),
             Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),
         };
-        reflect(node_volumes, config, &self.metrics, handle).await;
+        reflect(node_volumes, config, &self.context.metrics, handle).await;
     }
 
     fn node_volume_seen(&self, node_volume: &NodeVolume) {
@@ -190,14 +181,15 @@ impl Agent {
         // An event of this agent's own failure, or a failure of a former agent.
         if answered && answer.failures > 0 {
             let pause = Backoff::FAILURES.after(answer.failures);
-            self.queue.push_later(owner, &name, pause);
+            self.context.queue.push_later(owner, &name, pause);
         } else {
-            self.queue.push(owner, &name);
+            self.context.queue.push(owner, &name);
         }
     }
 
     async fn reconcile(&self, name: &str) -> Result<Outcome> {
-        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
+        let context = &self.context;
+        let node_volumes: Api<NodeVolume> = Api::all(context.client.clone());
         let Some(node_volume) = node_volumes
             .get_opt(name)
             .await
@@ -205,7 +197,7 @@ impl Agent {
         else {
             return Ok(Outcome::Done);
         };
-        if node_volume.spec.node != self.node || !self.ours.has(&node_volume.spec.driver) {
+        if node_volume.spec.node != context.node || !context.ours.has(&node_volume.spec.driver) {
             return Ok(Outcome::Done);
         }
         let before = node_volume.status.clone().unwrap_or_default();
@@ -215,9 +207,9 @@ impl Agent {
             return Ok(Outcome::Done);
         };
         let driver = &node_volume.spec.driver;
-        let capabilities = self.capabilities.of(&self.drivers, driver).await;
+        let capabilities = context.capabilities.of(&context.drivers, driver).await;
         let forbidden = if callout == Callout::Delete {
-            deletion_forbidden(&self.client, &self.ours, name, &node_volume).await?
+            deletion_forbidden(&context.client, &context.ours, name, &node_volume).await?
         } else {
             None
         };
@@ -226,9 +218,9 @@ impl Agent {
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
             (Ok(_), None) => {
                 let started = Instant::now();
-                let result = self.drivers.call(driver, &arguments).await;
-                self.metrics
-                    .called(driver, &arguments[0], started.elapsed());
+                let result = context.drivers.call(driver, &arguments).await;
+                let took = started.elapsed();
+                context.metrics.called(driver, &arguments[0], took);
                 result.and_then(|reply| bounds::checked(driver, reply))
             }
         };
@@ -243,7 +235,7 @@ impl Agent {
         }
         let called = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
-        self.metrics.operated(called, word);
+        context.metrics.operated(called, word);
         let mut after = match result {
             Ok(reply) => {
                 log::info("called", &[("volume", name), ("callout", called)]);

@@ -1,16 +1,15 @@
 //! Mount points of a volume in pods, by the host's mount table.
 
+use flexvol_sdk::{PodVolumeDir, is_pod_uid};
 use std::{
     collections::HashSet,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs, io,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
-/// Returns the mount point where a pod has this volume mounted for writing, if there is one. Kubelet mounts it at
-/// `pods/UID/volumes/VENDOR~DRIVER/NAME` (`GetPodVolumeDir` in pkg/kubelet/kubelet_getters.go), below a configurable
-/// root directory.
+/// Returns the mount point where a pod has this volume mounted for writing, if there is one.
 ///
 /// # Errors
 /// When the mount table cannot be read.
@@ -21,12 +20,9 @@ pub(super) fn writable(table: &Path, driver: &str, name: &str) -> io::Result<Opt
 /// Searches the table, whose lines may contain arbitrary bytes. A line that cannot be parsed is no pod's mount.
 fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
     let place = driver.replacen('/', "~", 1);
-    let ending = [OsStr::new("volumes"), OsStr::new(&place), OsStr::new(name)];
     let is_of_volume = |dir: &Path| {
-        let mut parts = dir.iter().rev();
-        ending.iter().rev().all(|part| parts.next() == Some(part))
-            && parts.next().is_some_and(is_uid)
-            && parts.next() == Some(OsStr::new("pods"))
+        let of_pod = PodVolumeDir::of(dir).filter(|dir| is_pod_uid(dir.uid));
+        of_pod.is_some_and(|dir| dir.plugin == place.as_str() && dir.volume == name)
     };
     let mut hidden = HashSet::new();
     // Later mounts hide earlier ones at the same mount point.
@@ -38,13 +34,6 @@ fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
         let is_pods = is_of_volume(&mount.dir) && hidden.insert(mount.dir.clone());
         (is_pods && mount.is_writable).then_some(mount.dir)
     })
-}
-
-/// Whether it is a pod's UID. The UID of a static pod is a hash.
-fn is_uid(text: &OsStr) -> bool {
-    let bytes = text.as_encoded_bytes();
-    let is_digit = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
-    !bytes.is_empty() && bytes.iter().all(is_digit)
 }
 
 struct Mount {
@@ -95,7 +84,8 @@ fn unescaped(field: &[u8]) -> OsString {
 mod tests {
     use super::*;
 
-    const POD: &str = "/var/lib/kubelet/pods/0-1/volumes/a~b/pvc-1";
+    const POD: &str =
+        "/var/lib/kubelet/pods/0b1e55ed-0000-4000-8000-000000000001/volumes/a~b/pvc-1";
 
     fn found(table: &str) -> Option<String> {
         let found = find(table.as_bytes(), "a/b", "pvc-1")?;
@@ -109,13 +99,14 @@ mod tests {
         };
         let of = |dir: &str| found(&line(dir, "rw,relatime", "rw,noquota"));
         assert_eq!(of(POD).as_deref(), Some(POD));
-        let elsewhere = "/data/my\\040kubelet/pods/0-1/volumes/a~b/pvc-1";
+        let elsewhere =
+            "/data/my\\040kubelet/pods/0b1e55ed-0000-4000-8000-000000000001/volumes/a~b/pvc-1";
         let unescaped = elsewhere.replace("\\040", " ");
         assert_eq!(of(elsewhere), Some(unescaped));
         for other in [
-            "/var/lib/kubelet/pods/0-1/volumes/a~b/pvc-10",
-            "/var/lib/kubelet/pods/0-1/volumes/a~c/pvc-1",
-            "/var/lib/kubelet/pods/0-1/volumes/a~b/pvc-1/pvc-1",
+            "/var/lib/kubelet/pods/0b1e55ed-0000-4000-8000-000000000001/volumes/a~b/pvc-10",
+            "/var/lib/kubelet/pods/0b1e55ed-0000-4000-8000-000000000001/volumes/a~c/pvc-1",
+            "/var/lib/kubelet/pods/0b1e55ed-0000-4000-8000-000000000001/volumes/a~b/pvc-1/pvc-1",
             "/var/lib/kubelet/plugins/kubernetes.io/flexvolume/a/b/mounts/pvc-1",
             "/pods/volumes/a~b/pvc-1",
             "/home/u/pods/mine/volumes/a~b/pvc-1",
@@ -124,7 +115,7 @@ mod tests {
         }
         assert_eq!(found(&line(POD, "ro,relatime", "rw")), None);
         assert_eq!(found(&line(POD, "rw", "ro,norecovery")), None);
-        let both = "/var/lib/kubelet/pods/0-2/volumes/a~b/pvc-1";
+        let both = "/var/lib/kubelet/pods/0123456789abcdef0123456789abcdef/volumes/a~b/pvc-1";
         let reader = line(POD, "ro", "rw");
         let table = line(both, "rw", "rw") + &reader;
         assert_eq!(found(&table).as_deref(), Some(both));

@@ -1,9 +1,9 @@
 //! Objects of lists and watches. One that cannot be understood must not end the list or watch of all others.
 
+use super::resource_as::resource_as;
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// An object, as far as a list or watch told of it.
 #[derive(Clone, Debug)]
@@ -23,6 +23,16 @@ pub(crate) struct PartialObject<K> {
     pub object: Option<K>,
 }
 
+impl<K> MaybePartial<K> {
+    /// The object, or what is known of it, unless required fields are missing.
+    pub fn object(&self) -> Option<&K> {
+        match self {
+            MaybePartial::Whole(object) => Some(object),
+            MaybePartial::Part(part) => part.object.as_ref(),
+        }
+    }
+}
+
 impl<'de, K: DeserializeOwned> Deserialize<'de> for MaybePartial<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -39,32 +49,14 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for MaybePartial<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for MaybePartial<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            MaybePartial::Whole(object) => object.meta(),
-            MaybePartial::Part(part) => &part.metadata,
-        }
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            MaybePartial::Whole(object) => object.meta_mut(),
-            MaybePartial::Part(part) => &mut part.metadata,
-        }
+resource_as! {
+    [K: Resource<DynamicType = ()>] MaybePartial<K>, K,
+    this => match this {
+        MaybePartial::Whole(object) => object.meta(),
+        MaybePartial::Part(part) => &part.metadata,
+    },
+    match this {
+        MaybePartial::Whole(object) => object.meta_mut(),
+        MaybePartial::Part(part) => &mut part.metadata,
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod prune;
 mod rate_limit;
 mod read;
 mod request_info;
+mod resource_as;
 pub(crate) mod timeouts;
 
 pub(crate) use errors::is_quota;
@@ -20,6 +21,7 @@ pub use fence::Fence;
 pub(crate) use maybe_partial::{MaybePartial, PartialObject};
 pub use rate_limit::Budget;
 pub(crate) use read::Read;
+pub(crate) use resource_as::resource_as;
 
 use crate::support::metrics::Metrics;
 use anyhow::{Context as _, Result};

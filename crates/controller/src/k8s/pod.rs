@@ -1,15 +1,13 @@
 //! Pods, reduced to the needed fields: the full API type takes three kilobytes for an empty volume, and a tenant's pods
 //! may have any number of volumes.
 
-use crate::api::well_known::is_object_name;
+use crate::{api::well_known::is_object_name, client::resource_as};
 use k8s_openapi::{
-    NamespaceResourceScope,
     api::core::v1::{self, Taint},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{Resource, ResourceExt, api::ObjectMeta};
+use kube::{ResourceExt, api::ObjectMeta};
 use serde::Deserialize;
-use std::borrow::Cow;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Pod {
@@ -90,29 +88,7 @@ pub(crate) struct PodCondition {
     pub last_transition_time: Option<Time>,
 }
 
-impl Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        v1::Pod::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        v1::Pod::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        v1::Pod::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        v1::Pod::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource_as!([] Pod, v1::Pod, this => &this.metadata, &mut this.metadata);
 
 /// The node to which the pod is bound, if any.
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {

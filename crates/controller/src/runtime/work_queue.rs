@@ -139,17 +139,16 @@ impl Queue {
         state.working.remove(name);
         // Pushed meanwhile by `push_by`.
         let known = state.forget_due(name);
-        if !matches!(outcome, Outcome::Failed | Outcome::GoOn) {
+        if !matches!(outcome, Outcome::Failed | Outcome::GoOn(_)) {
             state.failures.remove(name);
         }
         let changed = state.wanted.contains(name);
-        if changed || !matches!(outcome, Outcome::RequeueWithBackoff(_) | Outcome::GoOn) {
+        if changed || !matches!(outcome, Outcome::RequeueWithBackoff(_) | Outcome::GoOn(_)) {
             state.in_vain.remove(name);
         }
         let pause = match outcome {
             Outcome::Done => None,
-            Outcome::RequeueAfter(pause) => Some(pause),
-            Outcome::GoOn => Some(Duration::ZERO),
+            Outcome::RequeueAfter(pause) | Outcome::GoOn(pause) => Some(pause),
             Outcome::Failed => {
                 let failures = state.failures.entry(name.to_owned()).or_insert(0);
                 *failures += 1;
@@ -273,8 +272,8 @@ pub enum Outcome {
     Done,
     /// Process the key again after this pause.
     RequeueAfter(Duration),
-    /// Go on with the key when others had their turn. It is still the same attempt.
-    GoOn,
+    /// Go on with the key after this pause, when others had their turn. It is still the same attempt.
+    GoOn(Duration),
     /// Processing failed: retry with the queue's backoff.
     Failed,
     /// Nothing can be done now: retry with this backoff, unless the key is pushed.

@@ -5,6 +5,8 @@ use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+const THEN: &str = "2026-01-01T00:00:00Z";
+
 /// A set whose claims of the template `t0` shall grow, with more annotations. Its status says that nothing rolls.
 fn set(world: &World, namespace: &str, name: &str, replicas: usize, offline: bool) -> Value {
     let mut annotations = json!({"grow.flexvol.dev/t0": "20Mi"});
@@ -50,13 +52,18 @@ fn stuck_claim(world: &World, namespace: &str, name: &str) {
     bound_claim(world, namespace, name, "1Gi", &failed);
 }
 
+/// A claim whose storage has grown, and whose file system has waited for long.
+fn pending_claim(world: &World, namespace: &str, name: &str) {
+    let pending =
+        json!([{"type": "FileSystemResizePending", "status": "True", "lastTransitionTime": THEN}]);
+    bound_claim(world, namespace, name, "20Mi", &pending);
+}
+
 /// A ready pod of the set `db` whose own claim waits for its file system, and that has other claims too.
 fn pod(world: &World, namespace: &str, uid: &Value, number: usize, others: &[String]) {
-    let (then, name) = ("2026-01-01T00:00:00Z", format!("db-{number}"));
-    let pending =
-        json!([{"type": "FileSystemResizePending", "status": "True", "lastTransitionTime": then}]);
+    let name = format!("db-{number}");
     let own = format!("t0-{name}");
-    bound_claim(world, namespace, &own, "20Mi", &pending);
+    pending_claim(world, namespace, &own);
     let claims = others.iter().chain([&own]).enumerate();
     let volumes: Vec<_> = claims
         .map(|(n, claim)| json!({"name": format!("v{n}"), "persistentVolumeClaim": {"claimName": claim}}))
@@ -77,7 +84,7 @@ fn pod(world: &World, namespace: &str, uid: &Value, number: usize, others: &[Str
     );
     let key = Key::new("Pod", namespace, &name);
     let ready = json!({
-        "phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": then}],
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": THEN}],
     });
     world.server.store().merge_status(&key, &ready).unwrap();
 }
@@ -167,6 +174,40 @@ pub fn first_of_many() {
         let requests = world.server.requests().into_iter();
         let lists = requests.filter(|request| request == "GET Pod ").count();
         assert!(lists <= 8, "pods were listed {lists} times in one look");
+        Ok(())
+    });
+}
+
+/// All claims of a pod are read, and all once more, before it is stopped.
+pub fn pod_of_many_claims() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        let uid = set(world, "default", "db", 1, true);
+        let others: Vec<_> = (0..150).map(|n| format!("log-{n:03}")).collect();
+        for claim in &others {
+            pending_claim(world, "default", claim);
+        }
+        pod(world, "default", &uid, 0, &others);
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("the pod to be stopped", |world| {
+            // The double knows no evictions.
+            world.told("pod db-0 is not stopped so that log-000, log-001, ")
+        })?;
+        let requests = world.server.requests();
+        let turns = requests.split(|request| request == "GET StatefulSet db");
+        let reads = turns.map(|turn| {
+            let claims = turn
+                .iter()
+                .filter(|request| request.starts_with("GET PersistentVolumeClaim "));
+            claims.count()
+        });
+        let most = reads.max().unwrap_or_default();
+        assert!(most <= 40, "{most} claims were read in one turn");
+        for claim in ["log-000", "log-149", "t0-db-0"] {
+            let read = format!("GET PersistentVolumeClaim {claim}");
+            let times = requests.iter().filter(|request| **request == read).count();
+            assert!(times >= 2, "{claim} was read {times} times");
+        }
         Ok(())
     });
 }

@@ -376,6 +376,11 @@ fn a_set_of_pods_that_name_many_stuck_claims_delays_no_other_set() {
 }
 
 #[test]
+fn a_pod_of_many_claims_that_grow_is_looked_at_a_few_claims_at_a_time() {
+    evictions::pod_of_many_claims();
+}
+
+#[test]
 fn however_many_pods_have_storage_that_cannot_grow_another_one_has_its_turn() {
     evictions::first_of_many();
 }
@@ -383,6 +388,11 @@ fn however_many_pods_have_storage_that_cannot_grow_another_one_has_its_turn() {
 #[test]
 fn a_set_that_is_edited_all_the_time_is_looked_at_now_and_then() {
     patience::touched_sets();
+}
+
+#[test]
+fn a_set_of_many_claims_that_is_edited_all_the_time_rests_after_each_turn() {
+    patience::touched_huge_sets();
 }
 
 #[test]

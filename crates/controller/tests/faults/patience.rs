@@ -79,6 +79,23 @@ pub fn failures_that_repeat() {
     });
 }
 
+/// Edits a set of the namespace `default` for four seconds. Returns how often it was looked at meanwhile.
+fn edited(world: &mut World, name: &str, patch: impl Fn(usize) -> Value) -> Result<usize, String> {
+    let look = format!("GET StatefulSet {name}");
+    let (begun, before) = (Instant::now(), asked(world, &look));
+    let key = Key::new("StatefulSet", "default", name);
+    let mut edits = 0;
+    world.eventually("it to be edited for a while", |world| {
+        edits += 1;
+        let patch = json!({"metadata": patch(edits)});
+        world.server.store().merge(&key, &patch).unwrap();
+        begun.elapsed() > Duration::from_secs(4)
+    })?;
+    let looks = asked(world, &look) - before;
+    println!("{edits} edits, {looks} looks");
+    Ok(looks)
+}
+
 /// A set with this number of claim templates, and annotations for their sizes.
 fn set(name: &str, templates: usize, replicas: u32) -> Value {
     let names = (0..templates).map(|number| format!("t{number}"));
@@ -128,21 +145,39 @@ pub fn touched_sets() {
     tell(World::start(), |world| {
         world.start_controller(&["--rate=1000"]);
         world.make("StatefulSet", set("db", 1, 1));
-        let looks = |world: &World| asked(world, "GET StatefulSet db");
-        world.eventually("the set to be looked at", |world| looks(world) > 0)?;
-        let (begun, before) = (Instant::now(), looks(world));
-        let key = Key::new("StatefulSet", "default", "db");
-        let mut edits = 0;
-        world.eventually("it to be edited for a while", |world| {
-            edits += 1;
-            let labels = json!({"metadata": {"labels": {"edit": edits.to_string()}}});
-            world.server.store().merge(&key, &labels).unwrap();
-            begun.elapsed() > Duration::from_secs(4)
+        world.eventually("the set to be looked at", |world| {
+            asked(world, "GET StatefulSet db") > 0
         })?;
-        let more = looks(world) - before;
-        assert!(more <= 2, "{edits} edits made {more} looks");
+        let labels = |edit: usize| json!({"labels": {"edit": edit.to_string()}});
+        let looks = edited(world, "db", labels)?;
+        assert!(looks <= 2, "it was looked at {looks} times");
         let grown = json!({"metadata": {"annotations": {"grow.flexvol.dev/t0": "no size"}}});
+        let key = Key::new("StatefulSet", "default", "db");
         world.server.store().merge(&key, &grown).unwrap();
         world.eventually("the last one to be seen", |world| world.told("no size"))
+    });
+}
+
+/// One look at it takes 500 turns.
+pub fn touched_huge_sets() {
+    tell(World::start(), |world| {
+        world.start_controller(&["--rate=1000"]);
+        world.make("StatefulSet", set("huge", 100, 100));
+        world.eventually("the set to be looked at", |world| {
+            asked(world, "GET StatefulSet huge") > 1
+        })?;
+        let labels = |edit: usize| json!({"labels": {"edit": edit.to_string()}});
+        let sizes = |edit: usize| {
+            let size = format!("{}Mi", 20 + edit);
+            json!({"annotations": {"grow.flexvol.dev/t0": size}})
+        };
+        let looks = edited(world, "huge", labels)?;
+        assert!(looks <= 4, "{looks} turns while its labels were edited");
+        let looks = edited(world, "huge", sizes)?;
+        assert!(looks <= 4, "{looks} turns while its sizes were edited");
+        let before = world.server.requests().len();
+        world.eventually("it to be looked at further", |world| {
+            world.server.requests().len() > before + 200
+        })
     });
 }

@@ -1,7 +1,11 @@
 use super::*;
+use crate::{
+    agent::capabilities::KnownCapabilities, drivers::ServedDrivers, runtime::work_queue::Queue,
+    support::metrics::Metrics,
+};
 use flexvol_sdk::Bytes;
 use hyper::{Method, Request, Response};
-use kube::client::Body;
+use kube::{Client, client::Body};
 use std::sync::atomic::AtomicU32;
 use tower::BoxError;
 
@@ -17,23 +21,24 @@ fn a_node_that_cannot_tell_what_is_on_it_tries_ever_more_rarely_and_not_with_all
     assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
 }
 
-/// The heartbeat of a node without the driver.
-fn heartbeat(client: Client) -> Heartbeat {
-    Heartbeat {
+/// The heartbeat of a node without drivers.
+fn heartbeat(client: Client, ours: ServedDrivers) -> Heartbeat {
+    let metrics = Metrics::default();
+    let context = NodeContext {
         client,
         node: "n".to_owned(),
-        ours: ServedDrivers::from(["a/b"]),
+        ours,
         drivers: Drivers {
             plugins: "/plugins".into(),
             mounts: None,
             deadline: Duration::from_secs(600),
         },
-        capabilities: Arc::default(),
-        metrics: Metrics::default(),
-        queue: Arc::new(Queue::new(
-            Backoff::FAILURES,
-            Metrics::default().of_queue("volume"),
-        )),
+        capabilities: KnownCapabilities::default(),
+        queue: Arc::new(Queue::new(Backoff::FAILURES, metrics.of_queue("volume"))),
+        metrics,
+    };
+    Heartbeat {
+        context: Arc::new(context),
         period: HEARTBEAT,
         changed: Notify::new(),
         told: AtomicBool::new(false),
@@ -64,7 +69,7 @@ async fn what_the_api_server_prunes_is_not_told_again() {
         }
     };
     let client = Client::new(tower::service_fn(former), "default");
-    let heartbeat = heartbeat(client);
+    let heartbeat = heartbeat(client, ServedDrivers::from(["a/b"]));
     let status = || StorageNodeStatus {
         deadline_seconds: Some(600),
         ..StorageNodeStatus::default()
@@ -79,24 +84,19 @@ async fn what_the_api_server_prunes_is_not_told_again() {
 #[tokio::test(start_paused = true)]
 async fn what_was_measured_of_pools_is_told_for_three_heartbeats_without_a_measurement() {
     let fails = async |_: Request<Body>| Err::<Response<Body>, BoxError>("nobody answers".into());
-    let heartbeat = Heartbeat {
-        // Running one takes time that does not pass here.
-        ours: ServedDrivers::default(),
-        ..heartbeat(Client::new(tower::service_fn(fails), "default"))
-    };
+    // Running a driver takes time that does not pass here.
+    let client = Client::new(tower::service_fn(fails), "default");
+    let heartbeat = heartbeat(client, ServedDrivers::default());
     let of = |name: &str| ("a/b".to_owned(), name.to_owned());
     let space = PoolSpace {
         size: Some(Bytes(1)),
         ..PoolSpace::default()
     };
-    heartbeat
-        .metrics
-        .lack(&BTreeMap::from([(of("class"), Bytes(1))]));
-    heartbeat
-        .metrics
-        .pools(&BTreeMap::from([(of("pool"), space)]));
+    let metrics = &heartbeat.context.metrics;
+    metrics.lack(&BTreeMap::from([(of("class"), Bytes(1))]));
+    metrics.pools(&BTreeMap::from([(of("pool"), space)]));
     let told = || {
-        let text = heartbeat.metrics.text();
+        let text = metrics.text();
         let names = ["flexvol_missing_bytes{", "flexvol_pool_size_bytes{"];
         names.map(|name| text.contains(name))
     };

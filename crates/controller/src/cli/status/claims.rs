@@ -3,7 +3,7 @@
 use super::{GROWING, Row, SETTLED};
 use crate::{
     api::{
-        v1alpha1::StorageNode,
+        v1alpha1::StorageNodeStatus,
         well_known::{
             CLAIM_FINALIZER, CONTROLLER, FAILED, FILE_SYSTEM_RESIZE_PENDING, volume_name,
         },
@@ -52,8 +52,11 @@ struct Pending {
 
 impl Claims {
     /// Lists claims, and their events if any claim has no volume.
-    pub(super) async fn list(client: &Client, nodes: &[StorageNode]) -> Result<Self> {
-        let known = ServedByAgents::of(nodes);
+    pub(super) async fn list<'a>(
+        client: &Client,
+        reports: impl Iterator<Item = &'a StorageNodeStatus> + Clone,
+    ) -> Result<Self> {
+        let known = ServedByAgents::of(reports);
         let mut all = Claims::default();
         let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
         let pages = ListParams::default().limit(paginate::PAGE_SIZE);
@@ -183,14 +186,14 @@ struct ServedByAgents<'a> {
 }
 
 impl<'a> ServedByAgents<'a> {
-    fn of(nodes: &'a [StorageNode]) -> Self {
-        let all = || nodes.iter().map(|node| &node.status);
+    fn of(reports: impl Iterator<Item = &'a StorageNodeStatus> + Clone) -> Self {
         ServedByAgents {
-            drivers: all()
+            drivers: reports
+                .clone()
                 .flat_map(|status| status.drivers.keys())
                 .map(String::as_str)
                 .collect(),
-            classes: all()
+            classes: reports
                 .flat_map(|status| status.capacities.keys())
                 .map(String::as_str)
                 .collect(),
@@ -234,15 +237,9 @@ mod tests {
     }
 
     fn listed(claims: &[PersistentVolumeClaim]) -> Claims {
-        let node: StorageNode = from_value(json!({
-            "apiVersion": StorageNode::api_version(),
-            "kind": "StorageNode",
-            "metadata": {"name": "n"},
-            "status": {"drivers": {"a/b": {}}, "capacities": {"ours": 1}},
-        }))
-        .unwrap();
-        let nodes = [node];
-        let known = ServedByAgents::of(&nodes);
+        let report = json!({"drivers": {"a/b": {}}, "capacities": {"ours": 1}});
+        let reports = [from_value(report).unwrap()];
+        let known = ServedByAgents::of(reports.iter());
         let mut all = Claims::default();
         for claim in claims {
             all.add(claim, &known);

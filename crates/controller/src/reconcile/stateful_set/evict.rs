@@ -1,21 +1,20 @@
 //! Evicts pods, one at a time, whose volumes grow only while no pod uses them.
 //!
 //! This happens only for stateful sets that permit it. No state is kept except for which growths a pod was evicted:
-//! pods, claims and NodeVolumes are read live, and again just before an eviction. The eviction API respects disruption
-//! budgets.
+//! pods, claims and NodeVolumes are read live, and again in the turn after the one that found a pod to evict. A turn
+//! reads a few claims, and the next one goes on. The eviction API respects disruption budgets.
 
 use super::{
-    SOON, TURN, WAITS,
+    SOON, WAITS,
     eviction_decision::{Decision, Snapshot, WaitReason, decide},
     recent_evictions::RecentEvictions,
-    snapshot::{Pods, read_set},
+    snapshot::{Claims, Pods},
 };
 use crate::{
     api::well_known::RESIZE_FAILED,
     client::{Refusal, is_forbidden, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
-    k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
     support::log,
 };
@@ -27,13 +26,30 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Time after which what was read for a second look counts as read for a first one.
+const STALE: Duration = Duration::from_secs(30);
 
 /// The result of a set's turn.
 pub(super) enum Turn {
     /// A pod was evicted, or the set waits for one.
     Taken(Outcome),
-    /// No pod down to this ordinal can be evicted yet.
-    Passed(i64),
+    /// The next turn goes on.
+    GoesOn {
+        /// No pod down to this ordinal can be evicted yet.
+        passed: Option<i64>,
+        /// What is known of the next pod.
+        unfinished: Option<Unfinished>,
+    },
+}
+
+/// A pod that one turn does not suffice for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unfinished {
+    claims: Claims,
+    /// The UID of the pod that may be evicted if a second look, which began then, confirms it.
+    to_confirm: Option<(String, Instant)>,
 }
 
 /// Evicts pods whose volumes grow only then.
@@ -56,34 +72,53 @@ impl Evictions {
     }
 
     /// Evicts the first of these pods that may be evicted, or waits for it. A pod is passed over if the storage of
-    /// any of its claims has to grow first. Ends after some claims, so that the next set has its turn. Events are
-    /// recorded if it `tells`.
-    pub async fn offline(&self, set: &StatefulSet, ordinals: &[i64], tells: bool) -> Result<Turn> {
+    /// any of its claims has to grow first. Ends after some claims, so that the next set has its turn, and after it has
+    /// found a pod, which the next turn looks at again. Events are recorded if it `tells`.
+    pub async fn offline(
+        &self,
+        set: &StatefulSet,
+        ordinals: &[i64],
+        begun: Option<Unfinished>,
+        tells: bool,
+    ) -> Result<Turn> {
         let namespace = set.namespace().unwrap_or_default();
-        let mut pods = match Pods::list(&self.client, &self.ours, set, ordinals).await {
+        let Unfinished { claims, to_confirm } = begun.unwrap_or_default();
+        let to_confirm = to_confirm.filter(|(_, since)| since.elapsed() < STALE);
+        let mut pods = match Pods::list(&self.client, &self.ours, set, ordinals, claims).await {
             Err(error) if is_forbidden(&error) => return Ok(Turn::Taken(self.may_not(set))),
             listed => listed?,
         };
-        let mut passed = i64::MAX;
+        let mut passed = None;
         for ordinal in ordinals {
-            if pods.claims_read() >= TURN {
-                break;
-            }
-            let mut seen = pods.snapshot(*ordinal).await?;
+            let Some(mut seen) = pods.snapshot(*ordinal).await? else {
+                let claims = pods.into_claims(*ordinal);
+                let unfinished = Some(Unfinished { claims, to_confirm });
+                return Ok(Turn::GoesOn { passed, unfinished });
+            };
             self.recent_evictions.mark(&namespace, &mut seen.claims);
             match decide(&seen, Timestamp::now()) {
                 Decision::Evict { name, uid } => {
-                    let outcome = self.look_again(set, *ordinal, &name, &uid).await?;
-                    return Ok(Turn::Taken(outcome));
+                    if to_confirm.as_ref().is_some_and(|(first, _)| *first == uid) {
+                        let outcome = self.evict(set, &seen, &name, &uid).await?;
+                        return Ok(Turn::Taken(outcome));
+                    }
+                    let unfinished = Some(Unfinished {
+                        claims: Claims::new(),
+                        to_confirm: Some((uid, Instant::now())),
+                    });
+                    return Ok(Turn::GoesOn { passed, unfinished });
                 }
                 Decision::Wait(why @ WaitReason::Storage(_)) => {
                     self.passes_over(set, *ordinal, &why, tells);
-                    passed = *ordinal;
+                    passed = Some(*ordinal);
                 }
                 Decision::Wait(why) => return Ok(Turn::Taken(self.waits(set, &seen, &why))),
             }
         }
-        Ok(Turn::Passed(passed))
+        Ok(Turn::GoesOn {
+            passed,
+            unfinished: None,
+        })
     }
 
     /// Reports that nobody has allowed the controller to stop pods of this namespace.
@@ -104,34 +139,6 @@ impl Evictions {
     /// Reports why another pod has its turn.
     pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &WaitReason, tells: bool) {
         self.tell(set, ordinal, why, tells.then_some(EventType::Normal));
-    }
-
-    /// Evicts a pod after a second live read, if it still may be evicted.
-    async fn look_again(
-        &self,
-        set: &StatefulSet,
-        last: i64,
-        pod: &str,
-        uid: &str,
-    ) -> Result<Outcome> {
-        let namespace = set.namespace().unwrap_or_default();
-        let again = read_set(&self.client, &self.events, &namespace, &set.name_any()).await?;
-        let Some(again) = again else {
-            return Ok(Outcome::Done);
-        };
-        let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
-        if !same || again.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::RequeueAfter(SOON));
-        }
-        let mut pods = Pods::list(&self.client, &self.ours, &again, &[last]).await?;
-        let mut seen = pods.snapshot(last).await?;
-        self.recent_evictions.mark(&namespace, &mut seen.claims);
-        match decide(&seen, Timestamp::now()) {
-            Decision::Evict { uid: now, .. } if now == uid => {
-                self.evict(&again, &seen, pod, uid).await
-            }
-            _ => Ok(Outcome::RequeueAfter(SOON)),
-        }
     }
 
     /// Reports what blocks an eviction, unless it is reported elsewhere or temporary.

@@ -62,7 +62,7 @@ const WORKERS: Workers = Workers {
 };
 
 /// Interval after which a set is reconciled again if a claim was asked to grow, and minimum interval between the end of a
-/// turn and the next one because of events, so that frequent edits of one set do not delay others.
+/// turn and the next one if the set was edited meanwhile, so that frequent edits of one set do not delay others.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Backoff for a set with waiting claims, if it does not change.
@@ -221,10 +221,10 @@ impl Reconciler {
             self.phases.put(key, None);
             return Ok(Outcome::Done);
         };
-        let new = Round::new(&set);
-        let mut round = begun
-            .filter(|round| round.request_checksum == new.request_checksum)
-            .unwrap_or(new);
+        let (mut round, rest) = match begun {
+            Some(round) => round.next(&set),
+            None => (Round::new(&set), Duration::ZERO),
+        };
         if round.examined == 0 {
             self.tell_mistakes(&set);
         }
@@ -234,12 +234,12 @@ impl Reconciler {
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
-        let mut rest = wanted_claims(&set).skip(round.examined);
-        for asked in rest.by_ref().take(TURN) {
+        let mut left = wanted_claims(&set).skip(round.examined);
+        for asked in left.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
             round.found(&need, &asked);
         }
-        if rest.next().is_none() {
+        if left.next().is_none() {
             self.phases.put(key, Some(round.phase(&set)));
             if round.asked || restarts(&set) != Ok(true) {
                 return Ok(round.outcome());
@@ -249,12 +249,13 @@ impl Reconciler {
             }
         }
         self.rounds().insert(key.to_owned(), round);
-        Ok(Outcome::GoOn)
+        Ok(Outcome::GoOn(rest))
     }
 
     /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
     async fn offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
-        let begins = round.passed.is_none();
+        let begun = round.unfinished.take();
+        let begins = round.passed.is_none() && begun.is_none();
         if let Some((ordinal, claim)) = round.fail.last_key_value().filter(|_| begins) {
             let why = WaitReason::Storage(claim.clone());
             self.evictions.passes_over(set, *ordinal, &why, true);
@@ -264,9 +265,12 @@ impl Reconciler {
             return Ok(Some(round.outcome()));
         }
         // Nobody reads hundreds of events.
-        match self.evictions.offline(set, &turns, begins).await? {
+        match self.evictions.offline(set, &turns, begun, begins).await? {
             Turn::Taken(outcome) => return Ok(Some(outcome)),
-            Turn::Passed(ordinal) => round.passed = Some(ordinal),
+            Turn::GoesOn { passed, unfinished } => {
+                round.passed = passed.or(round.passed);
+                round.unfinished = unfinished;
+            }
         }
         Ok(round.turns().is_empty().then(|| round.outcome()))
     }

@@ -2,6 +2,7 @@
 
 use super::{
     DONE, SOON, TURN, WAITS,
+    evict::Unfinished,
     needs::{Need, WantedClaim},
     phases::Phase,
 };
@@ -12,13 +13,18 @@ use crate::{
 };
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// One pass over a set's claims, which may take several turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     /// Checksum of the request at its start. A changed request begins a new round.
     pub request_checksum: u64,
+    /// Version of the set in its last turn.
+    pub version: Option<String>,
     /// Number of claims done.
     pub examined: usize,
     /// Whether some of them wait for something.
@@ -33,6 +39,8 @@ pub(super) struct Round {
     pub fail: BTreeMap<i64, String>,
     /// The last pod that was passed over. The next turn goes on below it.
     pub passed: Option<i64>,
+    /// What is known of the pod below it, if a turn has begun with that.
+    pub unfinished: Option<Unfinished>,
 }
 
 impl Round {
@@ -40,8 +48,29 @@ impl Round {
         let text = format!("{:?} {:?} {:?}", set.uid(), wanted(set), ordinals(set));
         Round {
             request_checksum: checksum(&text),
+            version: set.resource_version(),
             ..Round::default()
         }
+    }
+
+    /// The next turn of this round, or the first one of a new round if the set now requests something else. Returns
+    /// also the pause after it: a set that was edited meanwhile, however, rests.
+    pub fn next(self, set: &StatefulSet) -> (Self, Duration) {
+        let new = Round::new(set);
+        let rest = if self.version == new.version {
+            Duration::ZERO
+        } else {
+            SOON
+        };
+        let next = if self.request_checksum == new.request_checksum {
+            Round {
+                version: new.version,
+                ..self
+            }
+        } else {
+            new
+        };
+        (next, rest)
     }
 
     /// Records what a claim needs.
@@ -202,6 +231,25 @@ mod tests {
         assert_eq!(round.turns(), [0], "it goes on where the last turn ended");
         assert_eq!(round.fail.last_key_value().unwrap().1, "data-db-3");
         assert_eq!(round.outcome(), Outcome::RequeueWithBackoff(WAITS));
+    }
+
+    #[test]
+    fn a_set_that_is_edited_in_its_round_rests_after_the_turn_whatever_was_edited() {
+        let of = |version: &str, more: Value| {
+            let mut set = set(more);
+            set.metadata.resource_version = Some(version.to_owned());
+            set
+        };
+        let mut round = Round::new(&of("1", json!({})));
+        round.found(&Need::Growth, &asked("data", 2));
+        let (round, rest) = round.next(&of("1", json!({})));
+        assert_eq!((round.examined, rest), (1, Duration::ZERO));
+        let (round, rest) = round.next(&of("2", json!({"serviceName": "other"})));
+        assert_eq!((round.examined, rest), (1, SOON));
+        let (round, rest) = round.next(&of("3", json!({"replicas": 4})));
+        assert_eq!((round.examined, rest), (0, SOON));
+        let (_, rest) = round.next(&of("3", json!({"replicas": 4})));
+        assert_eq!(rest, Duration::ZERO);
     }
 
     #[test]

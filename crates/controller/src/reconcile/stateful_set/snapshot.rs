@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::eviction_decision::{Claim, Decision, Pod, Snapshot, State, WaitReason, decide};
+use super::{
+    TURN,
+    eviction_decision::{Claim, Decision, Pod, Snapshot, State, WaitReason, decide},
+};
 use crate::{
     api::{
         v1alpha1::NodeVolume,
@@ -56,6 +59,9 @@ pub(super) async fn read_set(
     Ok((!is_truncated).then_some(set))
 }
 
+/// Claims that were read, by name. Those without a need to grow have no value.
+pub(super) type Claims = HashMap<String, Option<Claim>>;
+
 /// The pods of a set, and what decides about the eviction of some of them. Nothing is read twice.
 pub(super) struct Pods<'a> {
     client: &'a Client,
@@ -63,8 +69,9 @@ pub(super) struct Pods<'a> {
     set: &'a StatefulSet,
     all: Vec<Pod>,
     candidates: HashMap<i64, Candidate>,
-    /// Claims that were read. Those without a need to grow have no value.
-    claims: HashMap<String, Option<Claim>>,
+    claims: Claims,
+    /// Number of claims that this turn may still read.
+    left: usize,
 }
 
 /// A pod that may be evicted.
@@ -76,12 +83,13 @@ struct Candidate {
 
 impl<'a> Pods<'a> {
     /// Lists the pods of the set, of which those with these ordinals may be evicted. Pods are read before claims: a
-    /// running pod's volumes have grown, if necessary, and its claims tell that.
+    /// running pod's volumes have grown, if necessary, and its claims tell that. `claims` were read in former turns.
     pub async fn list(
         client: &'a Client,
         ours: &'a ServedDrivers,
         set: &'a StatefulSet,
         ordinals: &[i64],
+        claims: Claims,
     ) -> Result<Self> {
         let namespace = set.namespace().unwrap_or_default();
         let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
@@ -115,18 +123,23 @@ impl<'a> Pods<'a> {
             set,
             all,
             candidates,
-            claims: HashMap::new(),
+            claims,
+            left: TURN,
         })
     }
 
-    /// Number of claims that were read.
-    pub fn claims_read(&self) -> usize {
-        self.claims.len()
+    /// The claims of one of those pods that were read.
+    pub fn into_claims(mut self, ordinal: i64) -> Claims {
+        let candidate = self.candidates.get(&ordinal);
+        let names = candidate.map_or(&[][..], |candidate| &candidate.claims);
+        self.claims
+            .retain(|name, _| names.binary_search(name).is_ok());
+        self.claims
     }
 
     /// Reads what decides about one of those pods, and no more: nothing if other pods decide, and no claim after one
-    /// whose storage has to grow first.
-    pub async fn snapshot(&mut self, last: i64) -> Result<Snapshot> {
+    /// whose storage has to grow first. Returns `None` if it has more claims than this turn may read.
+    pub async fn snapshot(&mut self, last: i64) -> Result<Option<Snapshot>> {
         let mut seen = Snapshot {
             rolls: rolls(self.set, &self.all),
             ordinals: ordinals(self.set),
@@ -136,15 +149,17 @@ impl<'a> Pods<'a> {
             kept_out: None,
         };
         if decide(&seen, Timestamp::now()) != Decision::Wait(WaitReason::Nothing) {
-            return Ok(seen);
+            return Ok(Some(seen));
         }
         let Some(candidate) = self.candidates.get(&last) else {
-            return Ok(seen);
+            return Ok(Some(seen));
         };
         for name in &candidate.claims {
             let claim = match self.claims.get(name) {
                 Some(known) => known.clone(),
+                None if self.left == 0 => return Ok(None),
                 None => {
+                    self.left -= 1;
                     let read = growing(self.client, self.ours, self.set, name).await?;
                     self.claims.insert(name.clone(), read.clone());
                     read
@@ -153,7 +168,7 @@ impl<'a> Pods<'a> {
             let waits_for_storage = claim.as_ref().is_some_and(|claim| claim.pending.is_none());
             seen.claims.extend(claim);
             if waits_for_storage {
-                return Ok(seen);
+                return Ok(Some(seen));
             }
         }
         if let Some(node) = candidate.node.as_ref().filter(|_| !seen.claims.is_empty()) {
@@ -162,7 +177,7 @@ impl<'a> Pods<'a> {
             let why = keeps_out(found.as_ref(), &candidate.tolerated);
             seen.kept_out = why.map(|why| format!("node {node} {why}"));
         }
-        Ok(seen)
+        Ok(Some(seen))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     context::Context,
     node_state::{NodeState, read},
-    recent_nodes,
+    recent_nodes::Unfit,
 };
 use crate::{
     api::{
@@ -60,20 +60,21 @@ async fn unavailable_selected_node(
         Wish::Storage { node: Some(node) } if is_object_name(&node) => node,
         _ => return Ok(None),
     };
-    let silence = nodes.absence(&node);
-    if silence.is_some() || class.allowed_topologies.is_some() {
-        let found = read(&context.client, &node).await?;
-        if let Some(silence) = silence {
-            let known = NodeState::of(found.as_ref());
-            return Ok(Some(UnavailableNode {
-                node: node.clone(),
-                why: unavailable_message(&node, known, &silence, None),
-                // A node that never had an agent may never get one.
-                may_reschedule: known != NodeState::Ready || silence == LastHeartbeat::Never,
-                removed: false,
-            }));
-        }
-        let labels = found
+    let found = context.recent_nodes.look(&context.client, &node).await?;
+    if let Some(silence) = nodes.absence(&node) {
+        let known = NodeState::of(found.node.as_ref());
+        return Ok(Some(UnavailableNode {
+            why: unavailable_message(&node, known, &silence, None),
+            node,
+            // A node that never had an agent may never get one.
+            may_reschedule: known != NodeState::Ready || silence == LastHeartbeat::Never,
+            removed: false,
+        }));
+    }
+    if class.allowed_topologies.is_some() {
+        // Lists have not all labels.
+        let whole = read(&context.client, &node).await?;
+        let labels = whole
             .as_ref()
             .and_then(|node| node.object.metadata.labels.as_ref());
         if !class::allows_node(class, labels) {
@@ -87,7 +88,7 @@ async fn unavailable_selected_node(
             }));
         }
     }
-    if let Err(why) = recent_nodes::hostname_of(&context.client, &node).await? {
+    if let Err(Unfit(why)) = found.hostname(&node) {
         nodes.record_unbindable(&node);
         return Ok(Some(UnavailableNode {
             node,
@@ -241,7 +242,9 @@ mod tests {
             let ours = ServedDrivers::from(["a/b"]);
             let nodes = Arc::clone(&nodes);
             let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
-            unavailable_node(&context, &live).await
+            // Claims that come together share what is read of their node.
+            let all = (0..9).map(|_| unavailable_node(&context, &live));
+            futures_util::future::join_all(all).await.pop().unwrap()
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -249,6 +252,7 @@ mod tests {
         let found = runtime.unwrap().block_on(found).unwrap().unwrap();
         assert!(found.may_reschedule && found.why.contains("node thief has its label"));
         assert_eq!(Vec::from_iter(rooms()), ["free"]);
+        assert_eq!(server.requests(), ["GET Node "]);
     }
 
     #[test]

@@ -112,7 +112,7 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_also_if_a_look_takes_s
         let before = Instant::now();
         for _ in 0..3 {
             assert_eq!(queue.next().await, "a");
-            queue.done("a", Outcome::GoOn);
+            queue.done("a", Outcome::GoOn(Duration::ZERO));
         }
         assert_eq!(queue.next().await, "a");
         pauses.push((Instant::now() - before).as_secs() / 60);
@@ -216,7 +216,7 @@ async fn what_fails_is_tried_ever_more_rarely_also_if_it_fails_in_a_later_turn()
     for _ in 0..5 {
         let before = Instant::now();
         assert_eq!(queue.next().await, "a");
-        queue.done("a", Outcome::GoOn);
+        queue.done("a", Outcome::GoOn(Duration::ZERO));
         assert_eq!(queue.next().await, "a");
         pauses.push((Instant::now() - before).as_secs());
         queue.done("a", Outcome::Failed);

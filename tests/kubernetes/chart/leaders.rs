@@ -1,0 +1,133 @@
+//! A leader that is killed while it works, beside another replica and with the webhooks on.
+
+use super::{NAMESPACE, Story};
+use crate::claims::{claim, delete_claim, wait_bound};
+use serde_json::{Value, json};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A claim that is asked for more, and never gets it: a dry run asks the webhooks all the same.
+const ASKED: &str = "asked";
+
+/// The claims that are made and grown.
+const CLAIMS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
+/// Time in which another leader has done what the killed one had begun: the lease lasts for 30 s.
+const BOUND: Duration = Duration::from_secs(90);
+
+/// Maximum time of a request: two webhooks with a timeout of 3 s each, and kubectl itself.
+const ANSWERED: Duration = Duration::from_secs(15);
+
+const GROWN: u64 = 352 << 20;
+
+impl Story {
+    /// Kills leaders while they make claims and while they grow them. Nobody else notices.
+    pub(super) fn lose_leaders(&self) {
+        self.0.apply(&[claim(ASKED, "at-once", 320)]);
+        wait_bound(&self.0, ASKED);
+        let asks = AtomicBool::new(true);
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| self.ask_while(&asks));
+            let ends = Ends(&asks);
+            self.lose_two();
+            drop(ends);
+            let (requests, slowest) = asking.join().unwrap();
+            println!("{requests} requests for growth, the slowest took {slowest:?}");
+            assert!(requests > 20, "{requests} requests");
+            assert!(slowest < ANSWERED, "a request took {slowest:?}");
+        });
+        for claim in [&CLAIMS[..], &[ASKED]].concat() {
+            delete_claim(&self.0, claim);
+        }
+        self.wait_volumes(1);
+        let deployment = ["rollout", "status", "deployment/flexvol-controller"];
+        let all = ["--namespace", NAMESPACE, "--timeout=150s"];
+        self.lab().kubectl(&[&deployment[..], &all].concat());
+    }
+
+    fn lose_two(&self) {
+        let claims = CLAIMS.map(|name| claim(name, "at-once", 320));
+        let before = self.number_of("nodevolumes");
+        self.0.apply(&claims);
+        self.lose_leader(
+            "claims to be bound",
+            || self.number_of("nodevolumes") > before,
+            |name| self.0.claim("default", name)["status"]["phase"] == "Bound",
+        );
+        self.wait_volumes(before + CLAIMS.len());
+        for name in CLAIMS {
+            self.0.ask_for(name, 352);
+        }
+        let size = |name: &str, part: &str| {
+            let volume = self.0.claim("default", name)["spec"]["volumeName"].clone();
+            let ordered = self
+                .0
+                .get("default", "nodevolume", volume.as_str().unwrap());
+            ordered[part]["size"].clone()
+        };
+        self.lose_leader(
+            "storage to grow",
+            || CLAIMS.iter().any(|name| size(name, "spec") == GROWN),
+            |name| size(name, "status") == GROWN,
+        );
+        assert_eq!(self.assets().len(), before + CLAIMS.len());
+    }
+
+    /// Kills the leader when it has begun, and removes its pod, and waits until all claims are done.
+    fn lose_leader(
+        &self,
+        what: &str,
+        has_begun: impl Fn() -> bool,
+        is_done: impl Fn(&str) -> bool,
+    ) {
+        let leader = self.leader();
+        self.0.eventually("it to begin", has_begun);
+        // Only the leader has this variable.
+        let kill = r#"for process in /proc/[0-9]*; do
+            tr '\0' '\n' <$process/environ 2>/dev/null | grep -qx "POD_NAME=$0" && kill -KILL ${process#/proc/}
+        done; true"#;
+        self.lab().run("sh", &["-c", kill, &leader]);
+        let killed = Instant::now();
+        let done = CLAIMS.iter().filter(|name| is_done(name)).count();
+        let pod = ["delete", "pod", &leader, "--namespace", NAMESPACE];
+        let now = ["--force", "--grace-period=0", "--wait=false"];
+        self.lab().kubectl(&[&pod[..], &now].concat());
+        self.0
+            .eventually(what, || CLAIMS.iter().all(|name| is_done(name)));
+        let took = killed.elapsed();
+        println!("{leader} was killed with {done} done; {what}: {took:?}");
+        assert!(took < BOUND, "{what}: it took {took:?}");
+        self.0
+            .eventually("another to lead", || self.leader() != leader);
+    }
+
+    /// Asks for growth, again and again. Returns how often, and how long the slowest answer took. Each has to be
+    /// accepted.
+    fn ask_while(&self, asks: &AtomicBool) -> (usize, Duration) {
+        let (mut requests, mut slowest) = (0, Duration::ZERO);
+        while asks.load(Ordering::Relaxed) {
+            let storage = format!("{}Mi", 321 + requests % 31);
+            let more: Value = json!({"spec": {"resources": {"requests": {"storage": storage}}}});
+            let begun = Instant::now();
+            let patch = ["patch", "pvc", ASKED, "--dry-run=server", "--patch"];
+            self.lab()
+                .kubectl(&[&patch[..], &[&more.to_string()]].concat());
+            slowest = slowest.max(begun.elapsed());
+            requests += 1;
+            thread::sleep(Duration::from_millis(100));
+        }
+        (requests, slowest)
+    }
+}
+
+/// Ends the requests, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
