@@ -44,7 +44,7 @@ pub fn opened(
             "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
         ),
         _ if pool::Pool::is_another(path) => format!(
-            "mount the disk that has the pool; where that is gone for good, with its volumes: flexvol pool init {shown} --replace"
+            "mount the disk that has the pool; where that is gone for good, with its volumes, or this is the node's pool and a record is wrong: flexvol pool init {shown} --replace"
         ),
         _ if is_open_to_others(path) => format!("chown root {shown} && chmod go-w {shown}"),
         // Something inside is missing, open to others, or of another version.
@@ -53,7 +53,11 @@ pub fn opened(
         }
         _ => format!("see that root can read and write {shown}"),
     };
-    Check::fail(about, error.report(), remedy)
+    let found = match pool::Pool::contradicting_records(path) {
+        Some(records) => format!("{}; the node's records contradict each other: {records}", error.report()),
+        None => error.report(),
+    };
+    Check::fail(about, found, remedy)
 }
 
 fn is_open_to_others(path: &Path) -> bool {
@@ -94,17 +98,32 @@ pub fn check(
     let evicts = shares_disk_with_kubelet(path);
     match advice(&space, available, reserve, evicts) {
         Some(remedy) => Check::warn(about, found, remedy),
-        None if pool.is_forgotten_with_its_disk(path) => Check::warn(
+        None => recorded(about, found, path, pool),
+    }
+}
+
+/// Warns if the node may take another pool for this one while its disk is missing.
+fn recorded(about: String, found: String, path: &Path, pool: &pool::Pool) -> Check {
+    let shown = path.display();
+    if let Some(records) = pool::Pool::contradicting_records(path) {
+        return Check::warn(
+            about,
+            format!("{found}; the node's records of its pool contradict each other: {records}"),
+            format!("if it is the node's pool, have all of them say so: flexvol pool init {shown}"),
+        );
+    }
+    if pool.is_forgotten_with_its_disk(path) {
+        return Check::warn(
             about,
             format!(
                 "{found}; which pool the node has is recorded on the pool's own disk only: while that is missing, a pool below its mount point is taken for it"
             ),
             format!(
-                "make /etc/flexvol/directories writable, or mount the disk on {shown} and not above /var/lib/flexvol"
+                "have /etc/flexvol/directories writable and on a disk, or mount the pool's disk on {shown} and not above /var/lib/flexvol"
             ),
-        ),
-        None => Check::ok(about, found),
+        );
     }
+    Check::ok(about, found)
 }
 
 fn advice(

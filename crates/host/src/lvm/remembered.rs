@@ -94,22 +94,22 @@ impl GroupOrThinPool {
             let name = entry.map_err(unreadable)?.file_name();
             let name = name.to_string_lossy();
             if name.split(':').next() == Some(&self.group) {
-                known.extend(Record::at(&[DIRECTORY], name.into_owned()).read()?);
+                known.extend(Record::at(&[DIRECTORY], name.into_owned(), None).read(None)?);
             }
         }
         Ok(known)
     }
 
     fn remembered(&self) -> Result<Option<PoolId>> {
-        self.record().read()
+        self.record().read(None)
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> Record<'static> {
         let name = match &self.thin_pool {
             Some(pool) => format!("{}:{pool}", self.group),
             None => self.group.clone(),
         };
-        Record::at(&[DIRECTORY], name)
+        Record::at(&[DIRECTORY], name, None)
     }
 
     /// Returns the options of `flexvol pool init` for this group or thin pool.
