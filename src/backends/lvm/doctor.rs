@@ -71,7 +71,24 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
+/// Checks a pool, and warns if the node's records of it contradict each other.
 fn of_pool(about: String, group: &LvmKeys) -> Check {
+    let mut check = as_it_is(about, group);
+    if let Some(records) = group.place.contradicting_records() {
+        let what = "the node's records of its pool contradict each other";
+        check.found = format!("{}; {what}: {records}", check.found);
+        if check.remedy.is_none() {
+            let remedy = format!(
+                "if it is the node's pool, have all of them say so: flexvol pool init {}",
+                group.place.options()
+            );
+            return Check::warn(check.about, check.found, remedy);
+        }
+    }
+    check
+}
+
+fn as_it_is(about: String, group: &LvmKeys) -> Check {
     let place = &group.place;
     let view = match place.look(Which::All) {
         Ok(view) => view,
@@ -92,18 +109,12 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
     let id = match view.id() {
         Ok(id) => id,
         Err(error) => {
-            let thin = match &place.thin_pool {
-                Some(pool) => format!(" --thin-pool {pool}"),
-                None => String::new(),
-            };
+            let init = format!("flexvol pool init {}", place.options());
             let remedy = match error.kind() {
                 ErrorKind::Conflict => format!(
-                    "`vgs -o +vg_uuid` tells them apart; where the other one is gone: flexvol pool init --group {}{thin}",
-                    place.group
+                    "`vgs -o +vg_uuid` tells them apart; where the other one is gone: {init}"
                 ),
-                ErrorKind::NotFound => {
-                    format!("once: flexvol pool init --group {}{thin}", place.group)
-                }
+                ErrorKind::NotFound => format!("once: {init}"),
                 _ => "see its tags: vgs -o +vg_tags, lvs -o +lv_tags".to_owned(),
             };
             return Check::fail(about, error.report(), remedy);

@@ -6,7 +6,7 @@ use super::{
     command,
     group_or_thin_pool::{GroupOrThinPool, REPORT},
     own::Disks,
-    remembered::DIRECTORY as REMEMBERED,
+    remembered::DIRECTORIES as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow},
     rows::{Row, rows},
 };
@@ -142,7 +142,7 @@ impl GroupOrThinPool {
         let Some(uuid) = first.filter(|first| pools.all(|other| other == *first)) else {
             let what = match known.is_empty() {
                 true => "which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs".to_owned(),
-                false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {REMEMBERED} and detach the others"),
+                false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {} and detach the others", REMEMBERED.join(" and ")),
             };
             let what = format!("several volume groups have this name, and {what}");
             return Err(Error::new(ErrorKind::Storage, what).because(said.to_owned()));
