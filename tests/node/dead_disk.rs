@@ -5,10 +5,16 @@ use crate::{
     sandbox,
     silent_disk::{Disk, Dying, expect_none_left, run},
 };
-use flexvol_testing::{Driver, Need, Points, Sandbox, patience, tests};
-use nix::mount::{MntFlags, umount2};
+use flexvol_host::lvm;
+use flexvol_sdk::ErrorKind;
+use flexvol_testing::{Driver, Need, Points, Sandbox, eventually, patience, tests};
+use nix::{
+    mount::{MntFlags, umount2},
+    sys::stat::minor,
+};
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::{Duration, Instant},
@@ -25,6 +31,7 @@ tests! {
     "what a callout left behind at a dead disk stops no other driver, and no pool that was moved", NEEDS => callout;
     "callouts of a healthy pool leave one process at a dead disk beside it", NEEDS => beside;
     "list, gc and doctor leave no second process at a dead disk", NEEDS => verbs;
+    "flushes of a dead disk leave one process", NEEDS => flushes;
 }
 
 /// A disk with a pool `a`, which died before anybody has looked into it.
@@ -128,6 +135,26 @@ fn verbs(points: &Points) {
     assert!(listed.status.success(), "{listed:?}");
     drop(dead);
     expect_none_left(&driver);
+}
+
+fn flushes(points: &Points) {
+    let sandbox = sandbox();
+    let dead = dead(&sandbox);
+    let number = minor(fs::metadata(&dead.disk.0).unwrap().dev());
+    let device = [format!("/dev/loop{number}")];
+    for count in 0..3 {
+        let began = Instant::now();
+        let error = lvm::sync(&device).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+        let error = error.report();
+        assert_eq!(count > 0, error.contains("an earlier flush"), "{error}");
+        assert!(count == 0 || began.elapsed() < Duration::from_secs(8) * patience());
+        points.add(1);
+    }
+    dead.server.revive();
+    eventually(Duration::from_secs(10), "the disk to be flushed", || {
+        lvm::sync(&device).is_ok()
+    });
 }
 
 fn verb(driver: &Driver, arguments: &[&str]) -> Output {
