@@ -6,7 +6,10 @@ use crate::{
     size::size,
 };
 use flexvol_storage::{
-    host::{Reserve, pool, responsive, worker},
+    host::{
+        Reserve, pool, responsive,
+        worker::{self, Access},
+    },
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -15,14 +18,25 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 /// pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const EVICTION_PERCENT: u64 = 10;
 
-/// Opens the pool, or explains why it cannot be opened.
+/// Checks a pool, or explains why it cannot be opened.
 pub fn opened(
     about: String,
     path: &Path,
     check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
+    let checked = looked_into(about, path, check);
+    // What else is checked says nothing about this pool.
+    worker::nowhere();
+    checked
+}
+
+fn looked_into(
+    about: String,
+    path: &Path,
+    check: impl FnOnce(String, pool::Pool) -> Check,
+) -> Check {
     let shown = path.display();
-    if let Err(error) = worker::at(&shown.to_string(), Some(path)) {
+    if let Err(error) = worker::at(&shown.to_string(), Some(path), Access::Read) {
         let found = format!("{shown}: {}", error.report());
         return Check::fail(about, found, "look into the kernel's log");
     }

@@ -11,6 +11,7 @@ use flexvol_storage::{
         exec::Tool,
         kernel,
         lvm::{GroupOrThinPool, Percent, ThinPool, Which},
+        worker::{self, Access},
     },
     sdk::ErrorKind,
 };
@@ -73,7 +74,12 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
 
 /// Checks a pool, and warns if the node's records of it contradict each other.
 fn of_pool(about: String, group: &LvmKeys) -> Check {
-    let mut check = as_it_is(about, group);
+    let (name, place) = (group.place.to_string(), group.place.devices());
+    let mut check = match worker::at(&name, Some(&place), Access::Read) {
+        Ok(()) => as_it_is(about, group),
+        Err(error) => Check::fail(about, error.report(), "look into the kernel's log"),
+    };
+    worker::nowhere();
     if let Some(records) = group.place.contradicting_records() {
         let what = "the node's records of its pool contradict each other";
         check.found = format!("{}; {what}: {records}", check.found);

@@ -69,7 +69,8 @@ fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
         let mut keys = keys.clone();
         keys.rules.largest = policy.largest;
         keys.rules.keeps = policy.keep_deleted.is_none_or(|time| !time.is_zero());
-        Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
+        let place = keys.place.devices();
+        Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone()))).at(place)
     });
     pools.collect()
 }
