@@ -31,6 +31,7 @@ tests! {
     "what a callout left behind at a dead disk stops no other driver, and no pool that was moved", NEEDS => callout;
     "callouts of a healthy pool leave one process at a dead disk beside it", NEEDS => beside;
     "list, gc and doctor leave no second process at a dead disk", NEEDS => verbs;
+    "a verb that is interrupted at a dead disk leaves one process, too", NEEDS => interrupted;
     "flushes of a dead disk leave one process", NEEDS => flushes;
 }
 
@@ -137,6 +138,28 @@ fn verbs(points: &Points) {
     expect_none_left(&driver);
 }
 
+fn interrupted(points: &Points) {
+    for signal in ["INT", "TERM", "HUP"] {
+        let sandbox = sandbox();
+        let dead = dead(&sandbox);
+        let pools: [(&str, &Path); 2] = [("a", &pool(&dead)), ("default", &sandbox.pool())];
+        let driver = install(&sandbox, "example.com/both", &pools);
+        // While it looks into the pool, which takes ten seconds.
+        let output = verb_until(&driver, &["list"], signal, 3);
+        assert_eq!(output.status.code(), Some(124), "{signal}: {output:?}");
+        assert_eq!(processes(&driver), 1, "{signal}");
+        let began = Instant::now();
+        let output = verb(&driver, &["list"]);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("does not answer"), "{signal}: {text}");
+        assert!(began.elapsed() < Duration::from_secs(8) * patience());
+        assert_eq!(processes(&driver), 1, "{signal}");
+        points.add(1);
+        drop(dead);
+        expect_none_left(&driver);
+    }
+}
+
 fn flushes(points: &Points) {
     let sandbox = sandbox();
     let dead = dead(&sandbox);
@@ -158,9 +181,14 @@ fn flushes(points: &Points) {
 }
 
 fn verb(driver: &Driver, arguments: &[&str]) -> Output {
+    verb_until(driver, arguments, "KILL", 30)
+}
+
+/// Runs a verb, which gets this signal after so many seconds.
+fn verb_until(driver: &Driver, arguments: &[&str], signal: &str, seconds: u32) -> Output {
     let mut command = Command::new("timeout");
-    let seconds = (30 * patience()).to_string();
-    command.args(["--signal=KILL", &seconds]);
+    let seconds = (seconds * patience()).to_string();
+    command.args(["--signal", signal, &seconds]);
     command.arg(driver.executable()).args(arguments);
     command.output().unwrap()
 }

@@ -11,6 +11,7 @@ use flexvol_sdk::{
     stuck::{stuck_error, unresponsive_error},
 };
 use hanging::Watch;
+pub(crate) use hanging::family;
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
     process::{Pid, Signal},

@@ -6,8 +6,9 @@
 
 use crate::{
     deadline::{Deadline, Pause},
+    exec::family,
     responsive::leftover_note,
-    sys::fork::fork,
+    sys::{ending::EndingSignals, fork::fork},
 };
 use flexvol_sdk::{
     Error, Result,
@@ -103,10 +104,13 @@ fn say(says: &File, pool: &str, place: Option<&Path>, access: Access) -> Result<
 ///
 /// Work that changes something must find what it did before, and print what it need not do again when it is done.
 ///
+/// A signal that ends this process ends the worker first, so that what is left of it is noted.
+///
 /// # Errors
 /// When a worker is stuck elsewhere than at a pool, or standard output takes no more.
 pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
     let mut silent: Vec<Silent> = Vec::new();
+    let signals = EndingSignals::block();
     loop {
         let process = match Process::start() {
             Ok(Started::First(process)) => process,
@@ -122,11 +126,16 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
             // It may work; only nobody watches it.
             Err(error) => {
                 log::warn!("nobody watches whether the kernel answers: {error}");
+                drop(signals);
                 return Ok(work());
             }
         };
-        match process.end()? {
+        match process.end(&signals)? {
             End::Code(code) => return Ok(code),
+            End::Signal(signal) => {
+                drop(signals);
+                return Ok(Ended::Signal(signal).code());
+            }
             End::Stuck(new) if silent.iter().any(|old| old.pool == new.pool) => {
                 return Err(because(stuck_error(), new.left));
             }
@@ -184,6 +193,8 @@ impl Ended {
 enum End {
     Code(u8),
     Stuck(Silent),
+    /// This process was told to end.
+    Signal(i32),
 }
 
 /// The worker, as seen by the first process.
@@ -216,8 +227,8 @@ impl Process {
         }))
     }
 
-    /// Waits until the worker ends or is stuck, and passes on what it prints.
-    fn end(mut self) -> Result<End> {
+    /// Waits until the worker ends or is stuck, or this process is told to end, and passes on what the worker prints.
+    fn end(mut self, signals: &EndingSignals) -> Result<End> {
         let (mut detector, mut next) = (StuckDetector::default(), Instant::now() + TICK);
         let mut pause = Pause::default();
         let mut told = Ok(());
@@ -228,6 +239,12 @@ impl Process {
             told = told.and(passed);
             if let Some(ended) = ended {
                 return told.map(|()| End::Code(ended.code()));
+            }
+            if let Some(signal) = signals.next() {
+                return Ok(match self.give_up() {
+                    Ok(End::Code(code)) => End::Code(code),
+                    _ => End::Signal(signal),
+                });
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
@@ -254,20 +271,27 @@ impl Process {
         }
     }
 
-    /// Kills the worker. One that waits for the kernel stays until the kernel answers it, and is noted.
+    /// Kills the worker, and so what it forked. One that waits for the kernel stays until the kernel answers it, and is
+    /// noted.
     fn give_up(mut self) -> Result<End> {
         let worker = self.pid.as_raw_nonzero().get().unsigned_abs();
+        // Listed while they have a parent.
+        let family = family(worker).unwrap_or_default();
         let _ = kill_process(self.pid, Signal::KILL);
+        let waits = |process: &&u32| Threads::of(**process).is_some_and(|it| it.is_uninterruptible);
         let mut death = Deadline::after(DEATH);
         let mut is_left = true;
-        while is_left && death.pause() {
-            is_left = self.ended().is_none();
+        while (is_left || family.iter().any(|it| waits(&it))) && death.pause() {
+            is_left = is_left && self.ended().is_none();
         }
         let told = self.pass_on();
         if let Ok(&[code]) = read(&self.done, 0).as_deref() {
             return told.map(|()| End::Code(code));
         }
-        let left = is_left.then_some(worker);
+        let left = match is_left {
+            true => Some(worker),
+            false => family.iter().find(waits).copied(),
+        };
         let said = read(&self.place, 0).unwrap_or_default();
         let access = match said.first() {
             Some(1) => Access::Write,
