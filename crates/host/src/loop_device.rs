@@ -10,6 +10,7 @@ mod backing;
 mod discards;
 
 pub use crate::image::Inode;
+pub(crate) use backing::on_path_of;
 pub use backing::{Backing, backing, owner};
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     image::{Allocation, Image},
     sys,
 };
-use backing::{inode_under, is_absent, is_local, label_of, may_be_on};
+use backing::{bound, inode_under, is_absent, is_local, label_of, may_be_on};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
@@ -181,11 +182,10 @@ fn is_unfinished(info: &loop_info64) -> bool {
 }
 
 /// Detaches the image from a device whose attachment before Linux 5.8 was interrupted: bound and nothing more, without
-/// a label, and in nobody's use. Returns whether there was one.
+/// a label, and in nobody's use. Returns whether there was one. Only devices on the image's path are asked.
 pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
     let failed = |error: io::Error| Error::system("look for the image's loop device", error);
-    let found = scan(image, may_be_on).map_err(failed)?;
-    let [number] = found[..] else {
+    let [number] = on_path_of(image)?[..] else {
         return Ok(false);
     };
     let Some(device) = open_on(number, image)? else {
@@ -235,16 +235,7 @@ fn scan(
     may_be_on: fn(DeviceNumber, &Image) -> bool,
 ) -> io::Result<Vec<DeviceNumber>> {
     let (mut found, mut refused) = (Vec::new(), None);
-    for entry in fs::read_dir("/sys/block")? {
-        let entry = entry?;
-        // Only bound loop devices have this directory.
-        if !entry.path().join("loop").exists() {
-            continue;
-        }
-        let number = match device_node::number_in(&entry.path().join("dev")) {
-            Err(error) if is_absent(&error) => continue,
-            result => result?,
-        };
+    for number in bound()? {
         // Checked before the open, because even the close may block, on pending writes.
         if !may_be_on(number, image) {
             continue;

@@ -98,7 +98,18 @@ impl AdoptionCandidate {
         if self.is_alone() || loop_device::drop_unfinished(&self.image)? && self.is_alone() {
             return Ok(());
         }
-        Err(in_use())
+        Err(self.in_use())
+    }
+
+    fn in_use(&self) -> Error {
+        let error = Error::new(
+            ErrorKind::Busy,
+            "the image is in use; stop what has it open, and detach it from its loop device",
+        );
+        match loop_device::on_path_of(&self.image).as_deref() {
+            Ok([number]) => error.because(format!("it is on /dev/loop{}", number.minor)),
+            _ => error,
+        }
     }
 
     fn is_alone(&self) -> bool {
@@ -298,13 +309,6 @@ impl Pool {
 fn failed(candidate: &AdoptionCandidate, error: Errno) -> Error {
     Error::system("move the image into the pool", error)
         .because(candidate.path.display().to_string())
-}
-
-fn in_use() -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        "the image is in use; stop what has it open, and detach it from its loop device",
-    )
 }
 
 fn unfit(what: &'static str) -> Error {
