@@ -129,12 +129,17 @@ impl AdoptionCandidate {
 }
 
 impl Pool {
-    /// Opens a file for adoption; `None` if there is none.
+    /// Opens a file for adoption; `None` if there is none. `is_volume` tells of a file among the pool's volumes whether it
+    /// is this one, and not a copy of another one.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] unless it is a regular file with one name, on the pool's file system, and not one of its
     /// volumes yet; [`ErrorKind::Busy`] while another process has it open.
-    pub fn adoption_candidate(&self, path: &Path) -> Result<Option<AdoptionCandidate>> {
+    pub fn adoption_candidate(
+        &self,
+        path: &Path,
+        is_volume: impl FnOnce(&VolumeId) -> Result<bool>,
+    ) -> Result<Option<AdoptionCandidate>> {
         let failed = |error: io::Error| Error::system("open the image", error);
         let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
             Error::new(
@@ -178,7 +183,10 @@ impl Pool {
             ));
         }
         let inode = |file: &File| file.metadata().map(|found| found.ino()).map_err(failed);
-        if inode(&parent)? == volumes.ino() {
+        if inode(&parent)? == volumes.ino()
+            && let Ok(volume) = VolumeId::parse(name)
+            && is_volume(&volume)?
+        {
             return Err(unfit("is a volume of the pool already"));
         }
         let image = Image::of(file)?;

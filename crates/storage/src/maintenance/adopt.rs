@@ -206,10 +206,12 @@ impl<B: ManagedBackend> PoolAdmin<Block<B>> {
 
 /// Whether a volume of the pool holds this file system.
 fn holds(backend: &impl Backend, format: &Format) -> Result<bool> {
+    let pool = backend.catalog().id()?;
     for volume in backend.catalog().volume_ids()? {
-        let asset = backend.find(&volume)?;
-        let other = asset.and_then(|asset| asset.mark?.format);
-        if other.is_some_and(|other| other.uuid == format.uuid) {
+        // A copy is no volume, and may be what is taken over.
+        let mark = backend.find(&volume)?.and_then(|asset| asset.mark);
+        let other = mark.filter(|mark| mark.is_of(&volume, pool));
+        if other.is_some_and(|mark| mark.format.is_some_and(|it| it.uuid == format.uuid)) {
             return Ok(true);
         }
     }
