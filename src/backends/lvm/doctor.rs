@@ -103,7 +103,7 @@ fn as_it_is(about: String, group: &LvmKeys) -> Check {
                 ErrorKind::NotFound => format!(
                     "see `vgs` and `lvs`: attach the disks of {place}, or make it (vgcreate, lvcreate --type thin-pool); where /etc/lvm/devices/system.devices is there, the disks must be in it (vgimportdevices)"
                 ),
-                ErrorKind::Conflict | ErrorKind::Configuration => {
+                ErrorKind::Configuration => {
                     "pvs -a -o +vg_uuid,pv_duplicate tells them apart: detach one, or vgrename UUID NAME, or vgimportclone DISKS".to_owned()
                 }
                 ErrorKind::ToolMissing => "install that package".to_owned(),
@@ -117,11 +117,10 @@ fn as_it_is(about: String, group: &LvmKeys) -> Check {
         Err(error) => {
             let init = format!("flexvol pool init {}", place.options());
             let remedy = match error.kind() {
-                ErrorKind::Conflict => format!(
-                    "`vgs -o +vg_uuid` tells them apart; where the other one is gone: {init}"
-                ),
                 ErrorKind::NotFound => format!("once: {init}"),
-                _ => "see its tags: vgs -o +vg_tags, lvs -o +lv_tags".to_owned(),
+                _ => format!(
+                    "see `vgs -o +vg_uuid,vg_tags` and `lvs -o +lv_tags`; where it is a copy and the other one is gone: {init}"
+                ),
             };
             return Check::fail(about, error.report(), remedy);
         }

@@ -186,8 +186,9 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
     if volume.is_removed_alone {
         return Ok(());
     }
+    // Backups make snapshots and remove them again.
     Err(Error::new(
-        ErrorKind::Conflict,
+        ErrorKind::Busy,
         "the volume has snapshots, or others lie on it, which would go with it and keep it from growing; see `lvs -o +lv_role` and remove them first",
     ))
 }

@@ -41,7 +41,7 @@ impl GroupOrThinPool {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when there is no such group or thin pool, [`ErrorKind::Configuration`] when it is not
-    /// the pool that the node remembers.
+    /// the pool that the node remembers, or a disk of it is there twice.
     pub fn look(&self, which: Which<'_>) -> Result<View> {
         let view = self.look_at_any(which)?;
         self.expect_remembered(&view)?;
@@ -236,8 +236,9 @@ impl GroupOrThinPool {
             return Ok(());
         }
         let names: Vec<_> = copies.into_iter().map(|row| row.pv_name).collect();
+        // A fact about the node, and not about a claim, which another node may serve.
         Err(Error::new(
-            ErrorKind::Conflict,
+            ErrorKind::Configuration,
             "a disk of the volume group is there twice, as somebody copied it, and LVM uses one of the two; detach the other, or make a group of its own of a whole copy with `vgimportclone`",
         )
         .because(format!("LVM does not use {}", names.join(", "))))
