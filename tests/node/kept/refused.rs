@@ -57,11 +57,11 @@ fn no_name(points: &Points) {
     points.add(1);
 
     let path = to.to_str().unwrap();
-    let adopt = |name: &str| ["adopt", path, "--name", name, "--pool", "b", "-o", "json"];
-    let back = persistent_volume(&json_of(&driver, &adopt("back")));
+    let adopt = ["adopt", path, "--name", "back", "--pool", "b", "-o", "json"];
+    let back = persistent_volume(&json_of(&driver, &adopt));
     assert_ne!(back.handle(), volume.handle());
     // A second time changes nothing.
-    let again = persistent_volume(&json_of(&driver, &adopt("back")));
+    let again = persistent_volume(&json_of(&driver, &adopt));
     assert_eq!(again.handle(), back.handle());
     let pod = Pod::new(&sandbox, &driver, &back, "two");
     pod.mount("rw").success();
