@@ -25,7 +25,7 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
     os::fd::AsFd,
     thread,
