@@ -181,14 +181,15 @@ fn flushes(points: &Points) {
 }
 
 fn verb(driver: &Driver, arguments: &[&str]) -> Output {
-    verb_until(driver, arguments, "KILL", 30)
+    verb_until(driver, arguments, "KILL", 30 * patience())
 }
 
 /// Runs a verb, which gets this signal after so many seconds.
 fn verb_until(driver: &Driver, arguments: &[&str], signal: &str, seconds: u32) -> Output {
-    let mut command = Command::new("timeout");
-    let seconds = (seconds * patience()).to_string();
-    command.args(["--signal", signal, &seconds]);
+    // What runs the tests may ignore signals.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,HUP", "timeout", "--signal", signal]);
+    command.arg(seconds.to_string());
     command.arg(driver.executable()).args(arguments);
     command.output().unwrap()
 }
