@@ -159,11 +159,11 @@ fn frozen(points: &Points) {
     });
     // Nobody waits beside what was left behind there, and looking still waits for nothing.
     let left = processes(&beside.driver);
+    beside.expect(&["list"], 0, &[old.handle(), "made"], AT_ONCE);
+    beside.expect(&["gc", "--dry-run"], 0, &[], AT_ONCE);
     beside.expect(&["gc"], 1, &["pool a: ", SILENT, "process "], AT_ONCE);
     beside.expect(&create_in("a", "later"), 1, &[SILENT], AT_ONCE);
     beside.expect(&["undelete", old.handle()], 1, &[SILENT], AT_ONCE);
-    beside.expect(&["list"], 0, &[old.handle(), "made"], AT_ONCE);
-    beside.expect(&["gc", "--dry-run"], 0, &[], AT_ONCE);
     assert_eq!(processes(&beside.driver), left);
     points.add(5);
     drop(thaws);
