@@ -6,7 +6,10 @@ use crate::{
     size::size,
 };
 use flexvol_storage::{
-    host::{Reserve, pool, responsive, worker},
+    host::{
+        Reserve, pool, responsive,
+        worker::{self, Access},
+    },
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -15,14 +18,25 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 /// pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const EVICTION_PERCENT: u64 = 10;
 
-/// Opens the pool, or explains why it cannot be opened.
+/// Checks a pool, or explains why it cannot be opened.
 pub fn opened(
     about: String,
     path: &Path,
     check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
+    let checked = looked_into(about, path, check);
+    // What else is checked says nothing about this pool.
+    worker::nowhere();
+    checked
+}
+
+fn looked_into(
+    about: String,
+    path: &Path,
+    check: impl FnOnce(String, pool::Pool) -> Check,
+) -> Check {
     let shown = path.display();
-    if let Err(error) = worker::at(&shown.to_string(), Some(path)) {
+    if let Err(error) = worker::at(&shown.to_string(), Some(path), Access::Read) {
         let found = format!("{shown}: {}", error.report());
         return Check::fail(about, found, "look into the kernel's log");
     }
@@ -44,7 +58,7 @@ pub fn opened(
             "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
         ),
         _ if pool::Pool::is_another(path) => format!(
-            "mount the disk that has the pool; where that is gone for good, with its volumes: flexvol pool init {shown} --replace"
+            "mount the disk that has the pool; where that is gone for good, with its volumes, or this is the node's pool and a record is wrong: flexvol pool init {shown} --replace"
         ),
         _ if is_open_to_others(path) => format!("chown root {shown} && chmod go-w {shown}"),
         // Something inside is missing, open to others, or of another version.
@@ -53,7 +67,14 @@ pub fn opened(
         }
         _ => format!("see that root can read and write {shown}"),
     };
-    Check::fail(about, error.report(), remedy)
+    let found = match pool::Pool::contradicting_records(path) {
+        Some(records) => format!(
+            "{}; the node's records contradict each other: {records}",
+            error.report()
+        ),
+        None => error.report(),
+    };
+    Check::fail(about, found, remedy)
 }
 
 fn is_open_to_others(path: &Path) -> bool {
@@ -94,17 +115,32 @@ pub fn check(
     let evicts = shares_disk_with_kubelet(path);
     match advice(&space, available, reserve, evicts) {
         Some(remedy) => Check::warn(about, found, remedy),
-        None if pool.is_forgotten_with_its_disk(path) => Check::warn(
+        None => recorded(about, found, path, pool),
+    }
+}
+
+/// Warns if the node may take another pool for this one while its disk is missing.
+fn recorded(about: String, found: String, path: &Path, pool: &pool::Pool) -> Check {
+    let shown = path.display();
+    if let Some(records) = pool::Pool::contradicting_records(path) {
+        return Check::warn(
+            about,
+            format!("{found}; the node's records of its pool contradict each other: {records}"),
+            format!("if it is the node's pool, have all of them say so: flexvol pool init {shown}"),
+        );
+    }
+    if pool.is_forgotten_with_its_disk(path) {
+        return Check::warn(
             about,
             format!(
                 "{found}; which pool the node has is recorded on the pool's own disk only: while that is missing, a pool below its mount point is taken for it"
             ),
             format!(
-                "make /etc/flexvol/directories writable, or mount the disk on {shown} and not above /var/lib/flexvol"
+                "have /etc/flexvol/directories writable and on a disk, or mount the pool's disk on {shown} and not above /var/lib/flexvol"
             ),
-        ),
-        None => Check::ok(about, found),
+        );
     }
+    Check::ok(about, found)
 }
 
 fn advice(

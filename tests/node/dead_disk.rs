@@ -5,10 +5,16 @@ use crate::{
     sandbox,
     silent_disk::{Disk, Dying, expect_none_left, run},
 };
-use flexvol_testing::{Driver, Need, Points, Sandbox, patience, tests};
-use nix::mount::{MntFlags, umount2};
+use flexvol_host::lvm;
+use flexvol_sdk::ErrorKind;
+use flexvol_testing::{Driver, Need, Points, Sandbox, eventually, patience, tests};
+use nix::{
+    mount::{MntFlags, umount2},
+    sys::stat::minor,
+};
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::{Duration, Instant},
@@ -25,6 +31,8 @@ tests! {
     "what a callout left behind at a dead disk stops no other driver, and no pool that was moved", NEEDS => callout;
     "callouts of a healthy pool leave one process at a dead disk beside it", NEEDS => beside;
     "list, gc and doctor leave no second process at a dead disk", NEEDS => verbs;
+    "a verb that is interrupted at a dead disk leaves one process, too", NEEDS => interrupted;
+    "flushes of a dead disk leave one process", NEEDS => flushes;
 }
 
 /// A disk with a pool `a`, which died before anybody has looked into it.
@@ -130,10 +138,58 @@ fn verbs(points: &Points) {
     expect_none_left(&driver);
 }
 
+fn interrupted(points: &Points) {
+    for signal in ["INT", "TERM", "HUP"] {
+        let sandbox = sandbox();
+        let dead = dead(&sandbox);
+        let pools: [(&str, &Path); 2] = [("a", &pool(&dead)), ("default", &sandbox.pool())];
+        let driver = install(&sandbox, "example.com/both", &pools);
+        // While it looks into the pool, which takes ten seconds.
+        let output = verb_until(&driver, &["list"], signal, 3);
+        assert_eq!(output.status.code(), Some(124), "{signal}: {output:?}");
+        assert_eq!(processes(&driver), 1, "{signal}");
+        let began = Instant::now();
+        let output = verb(&driver, &["list"]);
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("does not answer"), "{signal}: {text}");
+        assert!(began.elapsed() < Duration::from_secs(8) * patience());
+        assert_eq!(processes(&driver), 1, "{signal}");
+        points.add(1);
+        drop(dead);
+        expect_none_left(&driver);
+    }
+}
+
+fn flushes(points: &Points) {
+    let sandbox = sandbox();
+    let dead = dead(&sandbox);
+    let number = minor(fs::metadata(&dead.disk.0).unwrap().dev());
+    let device = [format!("/dev/loop{number}")];
+    for count in 0..3 {
+        let began = Instant::now();
+        let error = lvm::sync(&device).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+        let error = error.report();
+        assert_eq!(count > 0, error.contains("an earlier flush"), "{error}");
+        assert!(count == 0 || began.elapsed() < Duration::from_secs(8) * patience());
+        points.add(1);
+    }
+    dead.server.revive();
+    eventually(Duration::from_secs(10), "the disk to be flushed", || {
+        lvm::sync(&device).is_ok()
+    });
+}
+
 fn verb(driver: &Driver, arguments: &[&str]) -> Output {
-    let mut command = Command::new("timeout");
-    let seconds = (30 * patience()).to_string();
-    command.args(["--signal=KILL", &seconds]);
+    verb_until(driver, arguments, "KILL", 30 * patience())
+}
+
+/// Runs a verb, which gets this signal after so many seconds.
+fn verb_until(driver: &Driver, arguments: &[&str], signal: &str, seconds: u32) -> Output {
+    // What runs the tests may ignore signals.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,HUP", "timeout", "--signal", signal]);
+    command.arg(seconds.to_string());
     command.arg(driver.executable()).args(arguments);
     command.output().unwrap()
 }

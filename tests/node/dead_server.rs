@@ -1,10 +1,11 @@
 //! A foreign loop device whose backing file is on a server that does not answer any more.
 
 use crate::{
-    by_hand::stdout_of,
+    by_hand::{error_of, stdout_of},
+    frozen::processes,
     node::{Backend, Node},
 };
-use flexvol_testing::{Need, Points, tests};
+use flexvol_testing::{Need, Points, patience, tests};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,12 +15,14 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 tests! {
     "a loop device on a server that has died stops no volume, also with the number that a volume had",
         &[Need::Root, Need::Filesystem("fuse"), Need::Tool("losetup", "mount"), Need::Tool("mkfs.xfs", "xfsprogs")] => stale_hint;
+    "adopt asks no loop device on a server that has died, though its file has the image's name, and names the image's own one",
+        &[Need::Root, Need::Filesystem("fuse"), Need::Tool("losetup", "mount")] => adopted;
 }
 
 const SIZE: u64 = 64 << 20;
@@ -75,13 +78,16 @@ impl Server {
 
     /// Returns the name of a new loop device on the file.
     fn attach(&mut self) -> &str {
-        let mut attaches = Command::new("losetup");
-        let attached = attaches.args(["-f", "--show"]).arg(self.image());
-        let attached = attached.output().unwrap();
-        assert!(attached.status.success(), "{attached:?}");
-        let attached = String::from_utf8(attached.stdout).unwrap();
-        self.attached.insert(attached.trim_end().to_owned())
+        self.attached.insert(attach(&self.image()))
     }
+}
+
+fn attach(image: &Path) -> String {
+    let mut attaches = Command::new("losetup");
+    let attached = attaches.args(["-f", "--show"]).arg(image).output().unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    let attached = String::from_utf8(attached.stdout).unwrap();
+    attached.trim_end().to_owned()
 }
 
 impl Drop for Server {
@@ -95,6 +101,43 @@ impl Drop for Server {
         }
         let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
     }
+}
+
+fn adopted(points: &Points) {
+    let Node {
+        sandbox, driver, ..
+    } = Node::new(Backend::Loop);
+    let zeros = tempfile::tempfile().unwrap();
+    zeros.set_len(SIZE).unwrap();
+    let mut server = Server::start(&sandbox.path("server"), zeros);
+    server.attach();
+    let image = sandbox.disk().join(server.image().file_name().unwrap());
+    File::create_new(&image).unwrap().set_len(SIZE).unwrap();
+    let own = attach(&image);
+    server.die();
+    let arguments = [
+        "adopt",
+        image.to_str().unwrap(),
+        "--name",
+        "taken",
+        "--format",
+    ];
+    let refused = |part: &str| {
+        let began = Instant::now();
+        let why = error_of(&driver, &arguments);
+        assert!(why.contains("is in use") && why.contains(part), "{why}");
+        assert!(began.elapsed() < Duration::from_secs(10) * patience());
+        assert_eq!(processes(&driver), 0);
+        points.add(1);
+    };
+    refused(&format!("it is on {own}"));
+    let opened = File::open(&image).unwrap();
+    let detached = Command::new("losetup").args(["-d", &own]).status();
+    assert!(detached.unwrap().success());
+    refused("stop what has it open");
+    drop(opened);
+    stdout_of(&driver, &arguments);
+    points.add(1);
 }
 
 fn serve(mut device: &File, content: &File, has_died: &AtomicBool) {

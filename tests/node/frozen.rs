@@ -9,7 +9,7 @@ use flexvol_host::{
     exec::{AtDeadline, Limits, Tool},
     lock,
 };
-use flexvol_sdk::ErrorKind;
+use flexvol_sdk::{ErrorKind, leftover::LeftoverNote};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, eventually,
     patience, request, tests,
@@ -33,6 +33,7 @@ const NEEDS: &[Need] = &[
 
 tests! {
     "a killed program that waits for a frozen file system does not hold unmount", NEEDS => program;
+    "a program that waits for a frozen file system is not started again beside itself", NEEDS => noted;
     "a callout whose program hangs in the kernel answers, and the program ends its work after the thaw", NEEDS
         => hanging;
     "a growth of a frozen file system answers, is not begun twice and does not hold unmount", NEEDS
@@ -125,6 +126,31 @@ fn program(_: &Points) {
         lock::volume(&volume, patient).is_ok()
     });
     lock::volume(&volume, patient).unwrap().retire().unwrap();
+}
+
+fn noted(points: &Points) {
+    let sandbox = sandbox();
+    let file = sandbox.disk().join("file");
+    let left = LeftoverNote::of(("touch", sandbox.root()));
+    let touch = Tool::find("touch").unwrap().noted(left);
+    let limits = Limits {
+        deadline: Duration::from_millis(200),
+        at_deadline: AtDeadline::Kill,
+        inherit: &[],
+    };
+    let run = || touch.run(&[file.as_ref()], &limits);
+    let frozen = Frozen::new(&sandbox.disk());
+    for count in 0..3 {
+        let error = run().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+        let error = error.report();
+        assert_eq!(count > 0, error.contains("an earlier touch"), "{error}");
+        points.add(1);
+    }
+    drop(frozen);
+    eventually(Duration::from_secs(10), "the program to run", || {
+        run().is_ok_and(|it| it.status.success())
+    });
 }
 
 /// A mkfs that creates the first file when it starts, and continues when the second file exists.

@@ -15,6 +15,7 @@ mod managed;
 mod old_data;
 mod readable;
 mod settings;
+mod silent;
 mod tenants;
 mod thin;
 mod torn;
@@ -58,6 +59,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         old_data::TESTS,
         readable::TESTS,
         settings::TESTS,
+        silent::TESTS,
         tenants::TESTS,
         thin::TESTS,
         torn::TESTS,

@@ -171,6 +171,7 @@ const OTHERS: &[&[Test]] = &[
     kept::refused::TESTS,
     meddling::TESTS,
     other_disk::TESTS,
+    other_disk::above::TESTS,
     promised::beside::TESTS,
     refused_format::TESTS,
     renamed::TESTS,

@@ -139,8 +139,7 @@ fn frozen(points: &Points) {
     beside.driver.call(&["delete", &by_handle]).success();
     beside.expect(&["list"], 0, &[old.handle(), kept.handle()], AT_ONCE);
     beside.expect(&["undelete", kept.handle()], 0, &[], AT_ONCE);
-    let create = ["create", "made", "--pool", "b", "--size", "64Mi"];
-    beside.expect(&create, 0, &["was made"], AT_ONCE);
+    beside.expect(&create_in("b", "made"), 0, &["was made"], AT_ONCE);
     points.add(5);
     beside.delete(&kept);
     thread::sleep(TIME);
@@ -149,10 +148,7 @@ fn frozen(points: &Points) {
         (&["gc"], &[&removed, "pool a: ", SILENT, "fsfreeze -u"]),
         // Which of them waits for the kernel, and which for another one's lock, is not said.
         (&["undelete", doomed.handle()], &["take back"]),
-        (
-            &["create", "late", "--pool", "a", "--size", "64Mi"],
-            &["make volume late"],
-        ),
+        (&create_in("a", "late"), &["make volume late"]),
     ];
     thread::scope(|scope| {
         for (arguments, words) in verbs {
@@ -161,11 +157,15 @@ fn frozen(points: &Points) {
             points.add(1);
         }
     });
-    // Nobody waits beside what was left behind there.
+    // Nobody waits beside what was left behind there, and looking still waits for nothing.
     let left = processes(&beside.driver);
-    beside.expect(&["gc"], 1, &["pool a: ", SILENT], AT_ONCE);
+    beside.expect(&["list"], 0, &[old.handle(), "made"], AT_ONCE);
+    beside.expect(&["gc", "--dry-run"], 0, &[], AT_ONCE);
+    beside.expect(&["gc"], 1, &["pool a: ", SILENT, "process "], AT_ONCE);
+    beside.expect(&create_in("a", "later"), 1, &[SILENT], AT_ONCE);
+    beside.expect(&["undelete", old.handle()], 1, &[SILENT], AT_ONCE);
     assert_eq!(processes(&beside.driver), left);
-    points.add(1);
+    points.add(5);
     drop(thaws);
     expect_none_left(&beside.driver);
 
@@ -175,6 +175,10 @@ fn frozen(points: &Points) {
     assert!(!kept.image(&beside.sandbox).exists());
     beside.expect(&["list"], 0, &["made"], AT_ONCE);
     points.add(1);
+}
+
+fn create_in<'a>(pool: &'a str, name: &'a str) -> [&'a str; 6] {
+    ["create", name, "--pool", pool, "--size", "64Mi"]
 }
 
 fn dying(points: &Points) {
@@ -202,11 +206,7 @@ fn dying(points: &Points) {
         (&["list"], 1, &["well ", "pool a: ", SILENT]),
         (&["show", "well"], 0, &["well"]),
         (&["gc"], 1, &[&removed, "pool a: ", SILENT]),
-        (
-            &["create", "made", "--pool", "b", "--size", "64Mi"],
-            0,
-            &["was made"],
-        ),
+        (&create_in("b", "made"), 0, &["was made"]),
     ];
     thread::scope(|scope| {
         for (arguments, code, words) in verbs {

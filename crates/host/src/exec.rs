@@ -5,8 +5,14 @@ mod hanging;
 mod scope;
 
 use crate::{deadline::Deadline, lock, sys};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result, memory, stuck::stuck_error};
+use flexvol_sdk::{
+    Bytes, Error, ErrorKind, Result,
+    leftover::LeftoverNote,
+    memory,
+    stuck::{stuck_error, unresponsive_error},
+};
 use hanging::Watch;
+pub(crate) use hanging::family;
 use rustix::{
     fs::FallocateFlags,
     process::{Pid, Signal},
@@ -45,6 +51,7 @@ pub struct Tool {
     longest_output: Bytes,
     /// The program closes the file descriptors that it inherits.
     closes_fds: bool,
+    left: Option<LeftoverNote>,
 }
 
 /// What [`Tool::run`] does with the program at the deadline.
@@ -90,6 +97,7 @@ impl Tool {
             environment: Vec::new(),
             longest_output: OUTPUT_LIMIT,
             closes_fds: false,
+            left: None,
         }
     }
 
@@ -121,6 +129,16 @@ impl Tool {
         }
     }
 
+    /// Starts no second program beside one that was killed with the same note and stays, because the kernel does not
+    /// answer it.
+    #[must_use]
+    pub fn noted(self, left: LeftoverNote) -> Self {
+        Tool {
+            left: Some(left),
+            ..self
+        }
+    }
+
     /// Absolute path of the program.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -135,8 +153,8 @@ impl Tool {
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] at the deadline, or earlier when the kernel has let none of the program's processes run
-    /// for half a minute; [`AtDeadline`] applies in both cases. Otherwise the reason why the program could not be
-    /// started.
+    /// for half a minute; [`AtDeadline`] applies in both cases. Also as long as a program stays that [`Tool::noted`]
+    /// knows. Otherwise the reason why the program could not be started.
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
         if self.closes_fds && !limits.inherit.is_empty() {
             let keeper = Tool {
@@ -183,6 +201,12 @@ impl Tool {
         let name = self.path.file_name().unwrap_or_default();
         let shown = name.display();
         let failed = |error: io::Error| Error::system(&format!("run {shown}"), error);
+        if let Some(process) = self.left.as_ref().and_then(LeftoverNote::process) {
+            return Err(unresponsive_error(format!(
+                "the kernel has not answered an earlier {shown}"
+            ))
+            .because(format!("process {process} is still there")));
+        }
         let started = Instant::now();
         // Memory files instead of pipes: the program never blocks on a full pipe, cannot die of a broken pipe after
         // `AtDeadline::Leave`, and descendants that inherit the outputs do not delay this process.
@@ -225,7 +249,7 @@ impl Tool {
             } else {
                 continue;
             };
-            give_up(child, limits);
+            self.give_up(child, limits);
             return Err(error.because(format!("{arguments:?}")));
         };
         log::debug!(
@@ -243,6 +267,24 @@ impl Tool {
             true => Exit::BeforeExec(output),
             false => Exit::AfterExec(output),
         })
+    }
+
+    fn give_up(&self, mut child: Child, limits: &Limits<'_>) {
+        if limits.at_deadline == AtDeadline::Leave {
+            return;
+        }
+        // The child leads a session, so its process group has its pid as id. The kernel cannot reuse that id before the
+        // child is reaped.
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+            && let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL)
+        {
+            log::warn!("cannot kill process group {}: {error}", child.id());
+        }
+        let mut death = Deadline::after(DEATH);
+        while matches!(child.try_wait(), Ok(None)) && death.pause() {}
+        if let Some(left) = &self.left {
+            left.record(child.id());
+        }
     }
 }
 
@@ -298,21 +340,6 @@ fn deadline_error(limits: &Limits<'_>) -> Error {
         }
     };
     Error::new(ErrorKind::TimedOut, what)
-}
-
-fn give_up(mut child: Child, limits: &Limits<'_>) {
-    if limits.at_deadline == AtDeadline::Leave {
-        return;
-    }
-    // The child leads a session, so its process group has its pid as id. The kernel cannot reuse that id before the
-    // child is reaped.
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-        && let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL)
-    {
-        log::warn!("cannot kill process group {}: {error}", child.id());
-    }
-    let mut death = Deadline::after(DEATH);
-    while matches!(child.try_wait(), Ok(None)) && death.pause() {}
 }
 
 /// Frees the memory of output beyond the limit.

@@ -11,6 +11,7 @@ mod discards;
 mod find;
 
 pub use crate::image::Inode;
+pub(crate) use backing::on_path_of;
 pub use backing::{Backing, backing, owner};
 pub use find::find;
 
@@ -21,8 +22,8 @@ use crate::{
     image::{Allocation, Image},
     sys,
 };
-use backing::{inode_under, is_absent, label_of, may_be_on};
-use find::{is_on, open_on, scan, with_image};
+use backing::{inode_under, is_absent, label_of};
+use find::{is_on, open_on, with_image};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::io::Errno;
@@ -152,11 +153,10 @@ fn is_unfinished(info: &loop_info64) -> bool {
 }
 
 /// Detaches the image from a device whose attachment before Linux 5.8 was interrupted: bound and nothing more, without
-/// a label, and in nobody's use. Returns whether there was one.
+/// a label, and in nobody's use. Returns whether there was one. Only devices on the image's path are asked.
 pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
     let failed = |error: io::Error| Error::system("look for the image's loop device", error);
-    let found = scan(image, may_be_on).map_err(failed)?;
-    let [number] = found[..] else {
+    let [number] = on_path_of(image)?[..] else {
         return Ok(false);
     };
     let Some(device) = open_on(number, image)? else {

@@ -68,7 +68,7 @@ impl Pool {
     /// whose disk may be missing.
     pub fn init(path: &Path) -> Result<(PoolId, bool)> {
         let root = open_root(path)?;
-        remembered::expect_not_replacing(path, read_id(&root)?)?;
+        remembered::expect_not_replacing(path, &root, read_id(&root)?)?;
         Pool::make(path, &root)
     }
 
@@ -116,7 +116,14 @@ impl Pool {
     /// Whether there is a pool at the path and the node remembers another one, or its record is damaged.
     #[must_use]
     pub fn is_another(path: &Path) -> bool {
-        Pool::open_any(path).is_ok_and(|pool| remembered::is_another(path, pool.id))
+        let pool = Pool::open_any(path);
+        pool.is_ok_and(|pool| remembered::is_another(path, &pool.root, pool.id))
+    }
+
+    /// Returns what the node's records of the path say, if they contradict each other.
+    #[must_use]
+    pub fn contradicting_records(path: &Path) -> Option<String> {
+        remembered::contradiction(path, &open_root(path).ok()?)
     }
 
     /// Whether the node forgets the pool together with its disk, as the record is on that disk only. Then another pool

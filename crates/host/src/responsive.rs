@@ -4,6 +4,7 @@ use crate::{
     deadline::Pause,
     mount,
     sys::fork::{fork, leave},
+    worker::Access,
 };
 use flexvol_sdk::{leftover::LeftoverNote, stuck::Threads};
 use rustix::{
@@ -27,7 +28,7 @@ const MIN_SWITCHES: u64 = 3;
 /// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Runs `check`, which looks into the directory `place`, in a child process and returns whether it completed.
+/// Runs `check`, which looks into the place of a pool, in a child process and returns whether it completed.
 ///
 /// A child, because a thread that waits in the kernel for a dead server or disk cannot be ended. Returns false once the
 /// kernel has hardly scheduled the child for ten seconds; slow work that progresses is waited for. The child stays
@@ -37,7 +38,7 @@ const DEATH: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the child cannot be created, as for [`fork()`].
 pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<bool> {
-    let left = place.map(leftover_note);
+    let left = place.map(|place| leftover_note(place, Access::Read));
     if left.as_ref().and_then(LeftoverNote::process).is_some() {
         return Ok(false);
     }
@@ -72,12 +73,15 @@ pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<
     Ok(true)
 }
 
-/// Returns the note of a child that looks into this directory. The number of the file system keeps the directory of
-/// another disk, mounted there in place of a dead one, from counting as dead too. While the child waits, no other file
-/// system gets that number.
-pub(crate) fn leftover_note(place: &Path) -> LeftoverNote {
+/// Returns the note of a process with this access to a place. The number of the file system keeps the directory of another
+/// disk, mounted there in place of a dead one, from counting as dead too. While the process waits, no other file system
+/// gets that number.
+///
+/// Reading waits for less than writing: a frozen file system can be read. So what waits with the one access says nothing
+/// about the other.
+pub(crate) fn leftover_note(place: &Path, access: Access) -> LeftoverNote {
     let mount = mount::holding(place, None).ok().flatten();
-    LeftoverNote::of(("silence", mount.map(|mount| mount.number), place))
+    LeftoverNote::of((access, mount.map(|mount| mount.number), place))
 }
 
 fn has_ended(process: Pid) -> io::Result<bool> {

@@ -6,8 +6,9 @@
 
 use crate::{
     deadline::{Deadline, Pause},
+    exec::family,
     responsive::leftover_note,
-    sys::fork::fork,
+    sys::{ending::EndingSignals, fork::fork},
 };
 use flexvol_sdk::{
     Error, Result, memory,
@@ -31,6 +32,15 @@ use std::{
 /// Time that a killed worker gets to end.
 const DEATH: Duration = Duration::from_secs(1);
 
+/// What is done at a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Only looking.
+    Read,
+    /// What may change something.
+    Write,
+}
+
 /// In a worker, where it says at which pool it works, and what is known of pools before it began.
 static WORKER: OnceLock<(File, Vec<Silent>)> = OnceLock::new();
 
@@ -41,27 +51,49 @@ struct Silent {
     left: Option<String>,
 }
 
-/// Says that this process works at a pool from now on. Every use of a pool begins with it, and a use of another one
-/// ends it. Without effect in a process that is no worker. In the pool's directory, if it has one, whoever comes later is
-/// told at once that it does not answer, while a worker that got stuck there is left.
+/// Says that this process works at a pool from now on, and how. Every use of a pool begins with it, and a use of another
+/// one ends it. Without effect in a process that is no worker. While a worker that got stuck there is left, whoever comes
+/// later with the same access to the pool's place is told at once that it does not answer: here for writing, and in
+/// [`completes_in_child`](crate::responsive::completes_in_child) for reading.
 ///
 /// # Errors
-/// [`TimedOut`](flexvol_sdk::ErrorKind::TimedOut) for a pool at which an earlier worker of this command got stuck.
-pub fn at(pool: &str, directory: Option<&Path>) -> Result<()> {
-    let Some((place, before)) = WORKER.get() else {
+/// [`TimedOut`](flexvol_sdk::ErrorKind::TimedOut) for a pool at which an earlier worker got stuck: of this command, or of
+/// any that wrote there.
+pub fn at(pool: &str, place: Option<&Path>, access: Access) -> Result<()> {
+    let Some((says, before)) = WORKER.get() else {
         return Ok(());
     };
     if let Some(silent) = before.iter().find(|silent| silent.pool == pool) {
         return Err(silent.error());
     }
-    let mut text = pool.as_bytes().to_vec();
-    if let Some(directory) = directory {
-        text.push(0);
-        text.extend(directory.as_os_str().as_bytes());
+    if access == Access::Write
+        && let Some(place) = place
+        && let Some(process) = leftover_note(place, access).process()
+    {
+        let left = format!("process {process} of an earlier command still waits there");
+        return Err(silent_error(Some(left)));
     }
-    place
-        .set_len(0)
-        .and_then(|()| place.write_all_at(&text, 0))
+    say(says, pool, place, access)
+}
+
+/// Says that this process works at no pool any more.
+pub fn nowhere() {
+    if let Some((says, _)) = WORKER.get()
+        && let Err(error) = say(says, "", None, Access::Read)
+    {
+        log::debug!("{}", error.report());
+    }
+}
+
+fn say(says: &File, pool: &str, place: Option<&Path>, access: Access) -> Result<()> {
+    let mut text = vec![u8::from(access == Access::Write)];
+    text.extend(pool.as_bytes());
+    if let Some(place) = place {
+        text.push(0);
+        text.extend(place.as_os_str().as_bytes());
+    }
+    says.set_len(0)
+        .and_then(|()| says.write_all_at(&text, 0))
         .map_err(|error| Error::system("say at which pool this process works", error))
 }
 
@@ -71,10 +103,13 @@ pub fn at(pool: &str, directory: Option<&Path>) -> Result<()> {
 ///
 /// Work that changes something must find what it did before, and print what it need not do again when it is done.
 ///
+/// A signal that ends this process ends the worker first, so that what is left of it is noted.
+///
 /// # Errors
 /// When a worker is stuck elsewhere than at a pool, or standard output takes no more.
 pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
     let mut silent: Vec<Silent> = Vec::new();
+    let signals = EndingSignals::block();
     loop {
         let process = match Process::start() {
             Ok(Started::First(process)) => process,
@@ -90,11 +125,16 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
             // It may work; only nobody watches it.
             Err(error) => {
                 log::warn!("nobody watches whether the kernel answers: {error}");
+                drop(signals);
                 return Ok(work());
             }
         };
-        match process.end()? {
+        match process.end(&signals)? {
             End::Code(code) => return Ok(code),
+            End::Signal(signal) => {
+                drop(signals);
+                return Ok(Ended::Signal(signal).code());
+            }
             End::Stuck(new) if silent.iter().any(|old| old.pool == new.pool) => {
                 return Err(because(stuck_error(), new.left));
             }
@@ -106,11 +146,15 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
 
 impl Silent {
     fn error(&self) -> Error {
-        because(
-            unresponsive_error("the pool does not answer".to_owned()),
-            self.left.clone(),
-        )
+        silent_error(self.left.clone())
     }
+}
+
+fn silent_error(left: Option<String>) -> Error {
+    because(
+        unresponsive_error("the pool does not answer".to_owned()),
+        left,
+    )
 }
 
 fn because(error: Error, left: Option<String>) -> Error {
@@ -148,12 +192,14 @@ impl Ended {
 enum End {
     Code(u8),
     Stuck(Silent),
+    /// This process was told to end.
+    Signal(i32),
 }
 
 /// The worker, as seen by the first process.
 struct Process {
     pid: Pid,
-    /// The name of the pool at which it works.
+    /// Where it says at which pool it works.
     place: File,
     /// Its exit code, once its work is done.
     done: File,
@@ -179,8 +225,8 @@ impl Process {
         }))
     }
 
-    /// Waits until the worker ends or is stuck, and passes on what it prints.
-    fn end(mut self) -> Result<End> {
+    /// Waits until the worker ends or is stuck, or this process is told to end, and passes on what the worker prints.
+    fn end(mut self, signals: &EndingSignals) -> Result<End> {
         let (mut detector, mut next) = (StuckDetector::default(), Instant::now() + TICK);
         let mut pause = Pause::default();
         let mut told = Ok(());
@@ -191,6 +237,12 @@ impl Process {
             told = told.and(passed);
             if let Some(ended) = ended {
                 return told.map(|()| End::Code(ended.code()));
+            }
+            if let Some(signal) = signals.next() {
+                return Ok(match self.give_up() {
+                    Ok(End::Code(code)) => End::Code(code),
+                    _ => End::Signal(signal),
+                });
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
@@ -217,38 +269,44 @@ impl Process {
         }
     }
 
-    /// Kills the worker. One that waits for the kernel stays until the kernel answers it.
+    /// Kills the worker, and so what it forked. One that waits for the kernel stays until the kernel answers it, and is
+    /// noted.
     fn give_up(mut self) -> Result<End> {
+        let worker = self.pid.as_raw_nonzero().get().unsigned_abs();
+        // Listed while they have a parent.
+        let family = family(worker).unwrap_or_default();
         let _ = kill_process(self.pid, Signal::KILL);
+        let waits = |process: &&u32| Threads::of(**process).is_some_and(|it| it.is_uninterruptible);
         let mut death = Deadline::after(DEATH);
         let mut is_left = true;
-        while is_left && death.pause() {
-            is_left = self.ended().is_none();
+        while (is_left || family.iter().any(|it| waits(&it))) && death.pause() {
+            is_left = is_left && self.ended().is_none();
         }
         let told = self.pass_on();
         if let Ok(&[code]) = read(&self.done, 0).as_deref() {
             return told.map(|()| End::Code(code));
         }
-        let pid = self.pid.as_raw_nonzero();
-        let left = is_left.then(|| {
-            let waits = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-            let place = if waits.len() > 1 {
-                &waits
-            } else {
-                "an unknown place"
-            };
-            format!("process {pid} stays until the kernel answers it, in {place}")
-        });
-        let place = read(&self.place, 0).unwrap_or_default();
-        let mut place = place.splitn(2, |byte| *byte == 0);
-        let pool = place.next().unwrap_or_default();
-        if is_left && let Some(directory) = place.next() {
-            leftover_note(Path::new(OsStr::from_bytes(directory))).record(pid.get().unsigned_abs());
+        let left = match is_left {
+            true => Some(worker),
+            false => family.iter().find(waits).copied(),
+        };
+        let said = read(&self.place, 0).unwrap_or_default();
+        let access = match said.first() {
+            Some(1) => Access::Write,
+            _ => Access::Read,
+        };
+        let mut said = said
+            .get(1..)
+            .unwrap_or_default()
+            .splitn(2, |byte| *byte == 0);
+        let pool = said.next().unwrap_or_default();
+        if let (Some(left), Some(place)) = (left, said.next()) {
+            leftover_note(Path::new(OsStr::from_bytes(place)), access).record(left);
         }
         told.map(|()| {
             End::Stuck(Silent {
                 pool: String::from_utf8_lossy(pool).into_owned(),
-                left,
+                left: left.map(what_waits),
             })
         })
     }
@@ -265,6 +323,15 @@ impl Process {
             _ => Ok(()),
         }
     }
+}
+
+fn what_waits(process: u32) -> String {
+    let waits = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
+    let place = match waits.len() {
+        0 | 1 => "an unknown place",
+        _ => waits.as_str(),
+    };
+    format!("process {process} stays until the kernel answers it, in {place}")
 }
 
 /// What a worker has printed.

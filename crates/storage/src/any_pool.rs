@@ -61,9 +61,9 @@ pub(crate) type AnyPool = Pool<Box<dyn Opened>>;
 pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
     let any = |(at, pool): (usize, &Pool<K::Backend>)| {
         let pools = pools.clone();
-        let directory = pool.directory().map(ToOwned::to_owned);
+        let place = pool.place().map(ToOwned::to_owned);
         let open = move || Ok(Box::new(Of::<K>(pools[at].open()?)) as Box<dyn Opened>);
-        Pool::new(pool.name(), pool.policy().clone(), open).maybe_at(directory)
+        Pool::new(pool.name(), pool.policy().clone(), open).maybe_at(place)
     };
     pools.iter().enumerate().map(any).collect()
 }

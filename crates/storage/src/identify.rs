@@ -19,7 +19,7 @@ use flexvol_host::{
     Uuid, VolumeId,
     lock::{self, Guard},
     mount::Target,
-    worker,
+    worker::{self, Access},
 };
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
@@ -66,7 +66,7 @@ pub(crate) struct Found {
     pub(crate) opened: Box<dyn Opened>,
     pub(crate) policy: Policy,
     pub(crate) pool: String,
-    directory: Option<PathBuf>,
+    place: Option<PathBuf>,
 }
 
 impl Found {
@@ -74,9 +74,13 @@ impl Found {
         self.opened.backend()
     }
 
+    /// Says that the volume is about to be changed. Other pools may have been searched since its pool was opened.
+    pub(crate) fn begin_change(&self) -> Result<()> {
+        worker::at(&self.pool, self.place.as_deref(), Access::Write)
+    }
+
     pub(crate) fn lock(&self) -> Result<Guard> {
-        // Other pools may have been searched since this one was opened.
-        worker::at(&self.pool, self.directory.as_deref())?;
+        self.begin_change()?;
         let lock = lock::volume(&self.id, LOCK_DEADLINE)?;
         self.backend().invalidate_cache();
         self.backend().make_durable(&self.id)?;
@@ -85,7 +89,7 @@ impl Found {
 
     /// Brings the volume to `goal`. The caller holds its lock.
     pub(crate) fn reach(&self, lock: &Guard, context: CallContext, goal: &Goal) -> Result<Reached> {
-        worker::at(&self.pool, self.directory.as_deref())?;
+        self.begin_change()?;
         let mut world = self.opened.world(self.id, lock, context);
         reconcile(world.as_mut(), goal)
     }
@@ -106,7 +110,7 @@ impl VolumeDriver {
             opened,
             policy: pool.policy().clone(),
             pool: pool.name().to_owned(),
-            directory: pool.directory().map(Path::to_owned),
+            place: pool.place().map(Path::to_owned),
         }
     }
 

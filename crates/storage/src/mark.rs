@@ -15,7 +15,7 @@ mod origin;
 pub use origin::Origin;
 
 use crate::retention::{CountedTime, Deletion};
-use flexvol_host::{PoolId, Uuid, clock::UnixTime};
+use flexvol_host::{PoolId, Uuid, VolumeId, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use std::{fmt, time::Duration};
 
@@ -114,6 +114,12 @@ impl Mark {
             resizing: false,
             deleted: None,
         }
+    }
+
+    /// Whether this is the mark of this volume in this pool. A copy has the mark of its original.
+    #[must_use]
+    pub fn is_of(&self, volume: &VolumeId, pool: PoolId) -> bool {
+        VolumeId::of(&self.handle) == *volume && self.pool == pool
     }
 
     /// Returns the mark in another state. In `Deleting` it keeps only what identifies the volume, so that it

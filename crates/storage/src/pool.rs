@@ -1,7 +1,10 @@
 //! Pools: the places in which volumes are stored.
 
 use crate::{backend::Backend, settings::Policy};
-use flexvol_host::{responsive, worker};
+use flexvol_host::{
+    responsive,
+    worker::{self, Access},
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     cell::OnceCell,
@@ -13,7 +16,7 @@ use std::{
 pub struct Pool<B> {
     name: String,
     policy: Policy,
-    directory: Option<PathBuf>,
+    place: Option<PathBuf>,
     open: Box<dyn Fn() -> Result<B>>,
 }
 
@@ -27,20 +30,21 @@ impl<B> Pool<B> {
         Pool {
             name: name.into(),
             policy,
-            directory: None,
+            place: None,
             open: Box::new(open),
         }
     }
 
-    /// Names the directory that the pool is in.
+    /// Names the directory that the pool is in, or that its devices are in. While a process that an earlier command left
+    /// in a pool there still waits for the kernel, commands do not wait there, too.
     #[must_use]
-    pub fn at(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.directory = Some(directory.into());
+    pub fn at(mut self, place: impl Into<PathBuf>) -> Self {
+        self.place = Some(place.into());
         self
     }
 
-    pub(crate) fn maybe_at(mut self, directory: Option<PathBuf>) -> Self {
-        self.directory = directory;
+    pub(crate) fn maybe_at(mut self, place: Option<PathBuf>) -> Self {
+        self.place = place;
         self
     }
 
@@ -54,13 +58,21 @@ impl<B> Pool<B> {
         &self.policy
     }
 
-    pub(crate) fn directory(&self) -> Option<&Path> {
-        self.directory.as_deref()
+    pub(crate) fn place(&self) -> Option<&Path> {
+        self.place.as_deref()
     }
 
+    /// Opens the pool, to look into it.
     pub(crate) fn open(&self) -> Result<B> {
-        worker::at(&self.name, self.directory())?;
+        worker::at(&self.name, self.place(), Access::Read)?;
         (self.open)()
+    }
+
+    /// Opens the pool, to change something there until it or another one is opened again.
+    pub(crate) fn open_to_change(&self) -> Result<B> {
+        let opened = self.open()?;
+        worker::at(&self.name, self.place(), Access::Write)?;
+        Ok(opened)
     }
 }
 
@@ -72,18 +84,17 @@ impl<B: Backend + 'static> Pool<B> {
         let Pool {
             name,
             policy,
-            directory,
+            place,
             open,
         } = self;
         let answers = OnceCell::new();
-        let same = directory.clone();
+        let same = place.clone();
         let pool = Pool::new(name, policy, move || {
             let look = || {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
             // Without a second process it is unknown whether the pool answers, so try it.
-            let asked =
-                || responsive::completes_in_child(directory.as_deref(), &look).unwrap_or(true);
+            let asked = || responsive::completes_in_child(place.as_deref(), &look).unwrap_or(true);
             match answers.get_or_init(asked) {
                 true => open(),
                 false => Err(Error::new(

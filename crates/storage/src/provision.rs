@@ -80,7 +80,7 @@ impl VolumeDriver {
 
     /// Binds the name to a volume, new or existing, and locks that volume.
     fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Handle, Found, Guard)> {
-        let mut opened = pool.open()?;
+        let mut opened = pool.open_to_change()?;
         for _ in 0..ATTEMPTS {
             let handle = opened.backend().catalog().bind(name, &Handle::random()?)?;
             let found = self.at(pool, opened, VolumeId::of(&handle));

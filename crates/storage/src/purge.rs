@@ -108,6 +108,7 @@ impl VolumeDriver {
             (false, false) if !counted.is_due(&deletion) => {}
             (false, false) => {
                 let noted = mark.with_deleted(Some(counted));
+                found.begin_change()?;
                 found.backend().set_mark(&volume, &noted)?;
             }
         }

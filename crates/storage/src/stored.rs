@@ -11,7 +11,7 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
 /// Fails for a copy, which has the original's mark.
 pub(crate) fn expect_own(mark: &Mark, volume: &VolumeId, backend: &dyn Backend) -> Result<()> {
-    if VolumeId::of(&mark.handle) == *volume && mark.pool == backend.catalog().id()? {
+    if mark.is_of(volume, backend.catalog().id()?) {
         return Ok(());
     }
     Err(Error::new(

@@ -211,7 +211,12 @@ impl ManagedBackend for Images {
     type Unmanaged = pool::AdoptionCandidate;
 
     fn open_unmanaged(&self, path: &Path) -> Result<Option<pool::AdoptionCandidate>> {
-        self.pool.adoption_candidate(path)
+        self.pool.adoption_candidate(path, |volume| {
+            let mark = self.find(volume)?.and_then(|asset| asset.mark);
+            // Nobody may have a candidate open.
+            self.invalidate_cache();
+            Ok(mark.is_some_and(|mark| mark.is_of(volume, self.pool.id())))
+        })
     }
 
     fn device_of(&self, image: &pool::AdoptionCandidate, volume: &VolumeId) -> Result<Device> {

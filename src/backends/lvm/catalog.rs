@@ -36,8 +36,7 @@ impl Group {
             };
             let mark = opened(tag, &volume, &key)?;
             // Skip copies, also from a group that was merged into this one, and kept volumes, which have no name.
-            let is_own = VolumeId::of(&mark.handle) == volume && mark.pool == key.id();
-            if is_own && mark.deleted.is_none() {
+            if mark.is_of(&volume, key.id()) && mark.deleted.is_none() {
                 return Ok(Some(mark.handle));
             }
         }

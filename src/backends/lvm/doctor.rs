@@ -11,6 +11,7 @@ use flexvol_storage::{
         exec::Tool,
         kernel,
         lvm::{GroupOrThinPool, Percent, ThinPool, Which},
+        worker::{self, Access},
     },
     sdk::ErrorKind,
 };
@@ -71,7 +72,29 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
+/// Checks a pool, and warns if the node's records of it contradict each other.
 fn of_pool(about: String, group: &LvmKeys) -> Check {
+    let (name, place) = (group.place.to_string(), group.place.devices());
+    let mut check = match worker::at(&name, Some(&place), Access::Read) {
+        Ok(()) => as_it_is(about, group),
+        Err(error) => Check::fail(about, error.report(), "look into the kernel's log"),
+    };
+    worker::nowhere();
+    if let Some(records) = group.place.contradicting_records() {
+        let what = "the node's records of its pool contradict each other";
+        check.found = format!("{}; {what}: {records}", check.found);
+        if check.remedy.is_none() {
+            let remedy = format!(
+                "if it is the node's pool, have all of them say so: flexvol pool init {}",
+                group.place.options()
+            );
+            return Check::warn(check.about, check.found, remedy);
+        }
+    }
+    check
+}
+
+fn as_it_is(about: String, group: &LvmKeys) -> Check {
     let place = &group.place;
     let view = match place.look(Which::All) {
         Ok(view) => view,
@@ -80,7 +103,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
                 ErrorKind::NotFound => format!(
                     "see `vgs` and `lvs`: attach the disks of {place}, or make it (vgcreate, lvcreate --type thin-pool); where /etc/lvm/devices/system.devices is there, the disks must be in it (vgimportdevices)"
                 ),
-                ErrorKind::Conflict | ErrorKind::Configuration => {
+                ErrorKind::Configuration => {
                     "pvs -a -o +vg_uuid,pv_duplicate tells them apart: detach one, or vgrename UUID NAME, or vgimportclone DISKS".to_owned()
                 }
                 ErrorKind::ToolMissing => "install that package".to_owned(),
@@ -92,19 +115,12 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
     let id = match view.id() {
         Ok(id) => id,
         Err(error) => {
-            let thin = match &place.thin_pool {
-                Some(pool) => format!(" --thin-pool {pool}"),
-                None => String::new(),
-            };
+            let init = format!("flexvol pool init {}", place.options());
             let remedy = match error.kind() {
-                ErrorKind::Conflict => format!(
-                    "`vgs -o +vg_uuid` tells them apart; where the other one is gone: flexvol pool init --group {}{thin}",
-                    place.group
+                ErrorKind::NotFound => format!("once: {init}"),
+                _ => format!(
+                    "see `vgs -o +vg_uuid,vg_tags` and `lvs -o +lv_tags`; where it is a copy and the other one is gone: {init}"
                 ),
-                ErrorKind::NotFound => {
-                    format!("once: flexvol pool init --group {}{thin}", place.group)
-                }
-                _ => "see its tags: vgs -o +vg_tags, lvs -o +lv_tags".to_owned(),
             };
             return Check::fail(about, error.report(), remedy);
         }

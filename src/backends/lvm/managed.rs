@@ -2,7 +2,7 @@
 
 use super::{
     Group,
-    tags::{is_unfinished, mark_of},
+    tags::{is_unfinished, mark_of, opened},
 };
 use flexvol_storage::{
     ManagedBackend, Mark, VolumeId,
@@ -43,8 +43,14 @@ impl ManagedBackend for Group {
         let Some(found) = self.view(None)?.volume(&name).cloned() else {
             return Ok(None);
         };
-        if lvm::volume_in(&name).is_some() && mark_of(&found)?.is_some() {
-            return unfit("the logical volume is a volume of the pool already");
+        if let Some(volume) = lvm::volume_in(&name)
+            && let Some(tag) = mark_of(&found)?
+        {
+            let key = self.facts()?.key()?;
+            // A copy is no volume.
+            if opened(tag, &volume, &key)?.is_of(&volume, key.id()) {
+                return unfit("the logical volume is a volume of the pool already");
+            }
         }
         if !found.is_removed_alone {
             return unfit("the logical volume is part of something else, or has snapshots");

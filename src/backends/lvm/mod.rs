@@ -69,7 +69,8 @@ fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
         let mut keys = keys.clone();
         keys.rules.largest = policy.largest;
         keys.rules.keeps = policy.keep_deleted.is_none_or(|time| !time.is_zero());
-        Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
+        let place = keys.place.devices();
+        Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone()))).at(place)
     });
     pools.collect()
 }
@@ -185,8 +186,9 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
     if volume.is_removed_alone {
         return Ok(());
     }
+    // Backups make snapshots and remove them again.
     Err(Error::new(
-        ErrorKind::Conflict,
+        ErrorKind::Busy,
         "the volume has snapshots, or others lie on it, which would go with it and keep it from growing; see `lvs -o +lv_role` and remove them first",
     ))
 }

@@ -61,7 +61,11 @@ fn opened_meanwhile(_: &Points) {
     fs::write(&path, vec![0; 1 << 20]).unwrap();
     chown(&path, Some(12345), Some(54321)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-    let candidate = || pool.adoption_candidate(&path).unwrap().unwrap();
+    let candidate = || {
+        pool.adoption_candidate(&path, |_| Ok(true))
+            .unwrap()
+            .unwrap()
+    };
     let found = candidate();
     let opened = File::options().write(true).open(&path).unwrap();
     let error = pool

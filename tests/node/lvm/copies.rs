@@ -30,11 +30,11 @@ fn copied_group(points: &Points) {
     lvm(&["vgchange", "-qq", "--uuid", GROUP]);
     let refused = pod.mount("rw").failure();
     assert!(refused.contains("tag of another one"), "{refused}");
-    let refused = node
-        .driver
-        .call(&["provision", &request("more", SIZE)])
-        .failure();
+    let call = node.driver.call(&["provision", &request("more", SIZE)]);
+    let refused = call.failure();
     assert!(refused.contains("tag of another one"), "{refused}");
+    // Another node may serve the claim.
+    assert_eq!(call.text("errorClass"), "retryable", "{call}");
     points.add(2);
 
     // With the original beside it, the choice is ambiguous.
@@ -86,6 +86,7 @@ fn copied_disk(points: &Points) {
     let refused = |what: &str, call: Call| {
         let said = call.failure();
         assert!(said.contains("is there twice"), "{what}: {said}");
+        assert_eq!(call.text("errorClass"), "retryable", "{what}");
         points.add(1);
     };
     refused("provision", node.driver.call(&["provision", &more]));

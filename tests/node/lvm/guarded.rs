@@ -163,8 +163,10 @@ fn snapshots(points: &Points) {
     // It is a volume as before.
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    let refused = node.expand(&volume, GROWN).failure();
+    let call = node.expand(&volume, GROWN);
+    let refused = call.failure();
     assert!(refused.contains("snapshots"), "{refused}");
+    assert_eq!(call.text("errorClass"), "retryable", "{call}");
     points.add(1);
     // Also with a configuration that deactivates unmounted volumes.
     let idle = node.install("deactivate = true\n");

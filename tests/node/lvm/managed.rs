@@ -85,7 +85,9 @@ fn explained(points: &Points) {
     );
 
     // Two pools of one name, as when another node's disk is attached, on a node that remembers neither.
-    fs::remove_dir_all("/var/lib/flexvol/groups").unwrap();
+    for memory in ["/etc/flexvol/groups", "/var/lib/flexvol/groups"] {
+        fs::remove_dir_all(memory).unwrap();
+    }
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let filter = "devices{filter=[\"a|/dev/vdb|\",\"r|.*|\"]}";
     lvm(&[

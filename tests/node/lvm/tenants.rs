@@ -17,8 +17,8 @@ tests! {
         => taken_over;
 }
 
-/// The node's record of its pool's group.
-const RECORD: &str = "/var/lib/flexvol/groups/vg0";
+/// The node's records of its pool's group.
+const RECORDS: [&str; 2] = ["/etc/flexvol/groups/vg0", "/var/lib/flexvol/groups/vg0"];
 
 /// Makes, as if on another node, a group of the pool's name on a disk, with a tag of a pool that its owner made
 /// up.
@@ -35,24 +35,43 @@ fn pretend(disk: &str) {
 fn pretended(points: &Points) {
     let node = Node::linear();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let (record, volumes) = (Path::new(RECORD), ["first", "second", "third"]);
-    let remembered = fs::read(record).unwrap();
+    let volumes = ["first", "second", "third"];
+    let records = RECORDS.map(Path::new);
+    let remembered = fs::read(records[0]).unwrap();
+    let forget = || {
+        records
+            .iter()
+            .for_each(|record| fs::remove_file(record).unwrap())
+    };
+    let expect_remembered = || {
+        for record in records {
+            assert_eq!(fs::read(record).unwrap(), remembered);
+        }
+    };
+    expect_remembered();
     // As with a pool of an earlier version, and once where the record cannot be written.
-    fs::remove_file(record).unwrap();
-    let kept = "mount -t tmpfs -o ro none /var/lib";
+    forget();
+    let kept = "mount -t tmpfs -o ro none /var/lib; mount -t tmpfs -o ro none /etc/flexvol";
     let words = ["provision", &request(volumes[0], SIZE)];
     let made = node.driver.call_where(kept, &words).success();
     let first = PersistentVolume::from_reply(volumes[0], "ext4", &made);
-    assert!(!record.exists());
+    assert!(records.iter().all(|record| !record.exists()));
     let second = node.volume_of(volumes[1], "ext4");
-    assert_eq!(fs::read(record).unwrap(), remembered);
-    fs::remove_file(record).unwrap();
+    expect_remembered();
+    forget();
     let (pod, content) = node.written(&first);
-    assert_eq!(fs::read(record).unwrap(), remembered);
-    assert_eq!(mode(record), 0o600);
-    assert_eq!(mode(record.parent().unwrap()), 0o700);
-    assert_eq!(fs::read_dir(record.parent().unwrap()).unwrap().count(), 1);
-    points.add(2);
+    expect_remembered();
+    for record in records {
+        let memory = record.parent().unwrap();
+        assert_eq!([mode(record), mode(memory)], [0o600, 0o700]);
+        assert_eq!(fs::read_dir(memory).unwrap().count(), 1);
+    }
+    // A record of before there were any in /etc gets there.
+    fs::remove_file(records[0]).unwrap();
+    pod.mount("rw").success();
+    pod.unmount().success();
+    expect_remembered();
+    points.add(3);
 
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let disk = disks()[3].to_str().unwrap().to_owned();
@@ -104,29 +123,31 @@ fn taken_over(points: &Points) {
         assert_eq!(lists(), "");
         points.add(1);
     }
+    // Also where a volume of the group is missing that was mounted above the node's other record.
+    let covered = "mount -t tmpfs none /var/lib";
+    let refused = node.driver.call_where(covered, &["capacity", "{}"]);
+    assert!(refused.failure().contains("has its name"), "{refused}");
+    points.add(1);
     let plugins = node.sandbox.plugins();
     let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
     let said = output(crate::executable().to_str().unwrap(), &words);
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("has its name"), "{said}");
     // Unless an administrator says that it replaces the pool, after a warning.
-    let record = Path::new(RECORD);
-    let remembered = fs::read_to_string(record).unwrap();
+    let read = || RECORDS.map(|record| fs::read_to_string(record).unwrap());
+    let remembered = read();
+    let id = remembered[0].split_whitespace().next().unwrap();
     let uuid = lvm(&["vgs", "-qq", "--noheadings", "-o", "vg_uuid", GROUP]);
     let init = ["pool", "init", "--group", GROUP];
     let said = output(crate::executable().to_str().unwrap(), &init);
     let why = String::from_utf8(said.stderr).unwrap();
     assert!(!said.status.success(), "{why}");
-    for part in [
-        remembered.trim(),
-        &uuid.trim().replace('-', ""),
-        "--group vg0 --replace`",
-    ] {
+    for part in [id, &uuid.trim().replace('-', ""), "--group vg0 --replace`"] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert_eq!(fs::read_to_string(record).unwrap(), remembered);
+    assert_eq!(read(), remembered);
     flexvol(&[&init[..], &["--replace"]].concat());
-    assert_ne!(fs::read_to_string(record).unwrap(), remembered);
+    assert!(read().iter().all(|record| !record.contains(id)));
     node.driver.call(&["capacity", "{}"]).success();
     node.volume_of("other", "ext4");
     points.add(2);

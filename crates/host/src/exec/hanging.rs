@@ -37,9 +37,17 @@ impl Watch {
 /// program. `None` while one of them runs, or when the descendants cannot be listed.
 fn family_threads(child: u32) -> Option<Threads> {
     let mut all = Threads::default();
-    let mut family = vec![child];
-    while let Some(process) = family.pop() {
+    for process in family(child)? {
         all = all.and(Threads::of(process)?);
+    }
+    Some(all)
+}
+
+/// Returns a process and its descendants, or `None` when they cannot be listed.
+pub(crate) fn family(process: u32) -> Option<Vec<u32>> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while let Some(process) = family.get(next) {
         for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
             // Needs `CONFIG_PROC_CHILDREN`, which distributions set.
             let children = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
@@ -49,8 +57,9 @@ fn family_threads(child: u32) -> Option<Threads> {
                     .map_while(|it| it.parse::<u32>().ok()),
             );
         }
+        next += 1;
     }
-    Some(all)
+    Some(family)
 }
 
 #[cfg(test)]

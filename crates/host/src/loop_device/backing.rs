@@ -14,7 +14,7 @@ use std::{
     fs, io,
     os::{
         fd::{AsFd, AsRawFd},
-        unix::ffi::OsStrExt,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::Path,
 };
@@ -97,11 +97,40 @@ fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
 /// file system of the backing file, whose server may have died. An image has one name, and a file has that name in
 /// every path to it except a bind mount of the file alone.
 pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
-    let path = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
-    let (Ok(ours), Some(theirs)) = (path, path_under(number)) else {
-        return true;
-    };
-    last(ours.as_os_str().as_bytes()) == last(&theirs)
+    paths(number, image).is_none_or(|[ours, theirs]| last(&ours) == last(&theirs))
+}
+
+/// Returns the devices whose backing file has the path of the image. None of them is asked anything.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub(crate) fn on_path_of(image: &Image) -> Result<Vec<DeviceNumber>> {
+    let has_path =
+        |number: &DeviceNumber| paths(*number, image).is_some_and(|[ours, theirs]| ours == theirs);
+    let all = bound().map_err(|error| Error::system("look for the image's loop device", error))?;
+    Ok(all.into_iter().filter(has_path).collect())
+}
+
+/// Returns all loop devices that have a backing file.
+pub(super) fn bound() -> io::Result<Vec<DeviceNumber>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let entry = entry?;
+        // Only bound loop devices have this directory.
+        if !entry.path().join("loop").exists() {
+            continue;
+        }
+        match device_node::number_in(&entry.path().join("dev")) {
+            Err(error) if is_absent(&error) => {}
+            number => found.push(number?),
+        }
+    }
+    Ok(found)
+}
+
+fn paths(number: DeviceNumber, image: &Image) -> Option<[Vec<u8>; 2]> {
+    let ours = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd())).ok()?;
+    Some([ours.into_os_string().into_vec(), path_under(number)?])
 }
 
 /// Whether the backing file is on a local file system, as far as the mount table tells. The file's name does not matter

@@ -2,7 +2,7 @@
 
 use super::{
     LOOK,
-    backing::{inode_under, is_absent, is_local, may_be_on},
+    backing::{bound, inode_under, is_absent, is_local, may_be_on},
 };
 use crate::{
     block::{device::Device, device_node, number::DeviceNumber},
@@ -12,7 +12,7 @@ use crate::{
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::fs::OFlags;
-use std::{fs, io, os::fd::AsFd};
+use std::{io, os::fd::AsFd};
 
 /// Finds the loop device that is attached to `image`. `hint` is the minor number of the device to try first.
 ///
@@ -96,21 +96,12 @@ pub(super) fn with_image(device: Device, image: &Image) -> Result<Device> {
     Ok(device.with_backing(file))
 }
 
-pub(super) fn scan(
+fn scan(
     image: &Image,
     may_be_on: fn(DeviceNumber, &Image) -> bool,
 ) -> io::Result<Vec<DeviceNumber>> {
     let (mut found, mut refused) = (Vec::new(), None);
-    for entry in fs::read_dir("/sys/block")? {
-        let entry = entry?;
-        // Only bound loop devices have this directory.
-        if !entry.path().join("loop").exists() {
-            continue;
-        }
-        let number = match device_node::number_in(&entry.path().join("dev")) {
-            Err(error) if is_absent(&error) => continue,
-            result => result?,
-        };
+    for number in bound()? {
         // Checked before the open, because even the close may block, on pending writes.
         if !may_be_on(number, image) {
             continue;

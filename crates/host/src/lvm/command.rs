@@ -4,11 +4,14 @@ use crate::{
     exec::{AtDeadline, Limits, Output, Tool},
     lock,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result, leftover::LeftoverNote};
 use std::{
     ffi::OsStr,
     fs,
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -35,6 +38,9 @@ const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_it
 /// cannot be started.
 const WITHOUT_UDEV: &str = " activation{udev_sync=0 udev_rules=0 monitoring=0}";
 
+/// Files in which an administrator says which disks LVM reads.
+const CHOICES: [&str; 2] = ["/etc/lvm/lvm.conf", "/etc/lvm/devices/system.devices"];
+
 /// udev's socket (`UDEV_ROOT_RUN` in systemd's src/udev/udev-ctrl.c).
 const UDEV: &str = "/run/udev/control";
 
@@ -56,14 +62,25 @@ fn udev_hears() -> bool {
     Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
 }
 
-/// Runs a report on these disks, or on all disks if `disks` is empty. It is killed at its timeout.
-pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
+/// Runs a report about a group on these disks, or on all disks if `disks` is empty. It is killed at its timeout. One that
+/// stays at a disk that does not answer is the only one of its group.
+pub(super) fn report(group: &str, arguments: &[&str], disks: &[String]) -> Result<Output> {
     let limits = Limits {
         deadline: REPORT,
         at_deadline: AtDeadline::Kill,
         inherit: &[],
     };
-    run(arguments, disks, &limits)
+    run(arguments, disks, &limits, Some(leftover_note(group)))
+}
+
+/// Returns the note of a report about this group. Once an administrator has LVM read other disks, what was left behind
+/// says nothing any more.
+fn leftover_note(group: &str) -> LeftoverNote {
+    let state = |file: &str| {
+        let file = fs::metadata(file).ok()?;
+        Some((file.ino(), file.ctime(), file.ctime_nsec()))
+    };
+    LeftoverNote::of(("lvm", group, CHOICES.map(state)))
 }
 
 /// Changes something on these disks, as [`attempt`] does, and checks the result.
@@ -95,7 +112,7 @@ pub(super) fn attempt(
         at_deadline: AtDeadline::Leave,
         inherit: &hold,
     };
-    let output = run(arguments, disks, &limits);
+    let output = run(arguments, disks, &limits, None);
     CHANGES.fetch_add(1, Ordering::Relaxed);
     output
 }
@@ -146,12 +163,20 @@ pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
 
 /// Runs `lvm`. The node's lvm.conf decides about `devices/use_devicesfile`: if it is 1 and the file is missing, LVM
 /// uses all devices; if the file exists, an administrator chose LVM's devices, and `disks` are among those.
-fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Output> {
+fn run(
+    arguments: &[&str],
+    disks: &[String],
+    limits: &Limits<'_>,
+    left: Option<LeftoverNote>,
+) -> Result<Output> {
     let udev = udev_hears();
-    let tool = find("lvm", udev)?
+    let mut tool = find("lvm", udev)?
         .with_longest_output(LONGEST_REPORT)
         // "If others are found, they get closed": lvm(8).
         .closing_inherited_fds();
+    if let Some(left) = left {
+        tool = tool.noted(left);
+    }
     let config = match udev {
         true => SETTINGS.to_owned(),
         false => format!("{SETTINGS}{WITHOUT_UDEV}"),

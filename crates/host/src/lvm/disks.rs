@@ -6,7 +6,7 @@ use super::{
     command,
     group_or_thin_pool::{GroupOrThinPool, REPORT},
     own::Disks,
-    remembered::DIRECTORY as REMEMBERED,
+    remembered::DIRECTORIES as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow},
     rows::{Row, rows},
 };
@@ -130,7 +130,8 @@ impl GroupOrThinPool {
             Some(pool) => format!("{group} && lv_name=\"{pool}\""),
             None => group.clone(),
         };
-        let tagged = |verb, fields, which: &str| of::<TagRow>(verb, fields, &["-S", which], &[]);
+        let tagged =
+            |verb, fields, which: &str| self.of::<TagRow>(verb, fields, &["-S", which], &[]);
         let mut found = tagged("lvs", "vg_uuid,lv_tags", &of_thin_pools)?;
         // A caller that knows only a device does not know whether the group or a thin pool has the tag.
         if self.thin_pool.is_none() {
@@ -142,12 +143,12 @@ impl GroupOrThinPool {
         let Some(uuid) = first.filter(|first| pools.all(|other| other == *first)) else {
             let what = match known.is_empty() {
                 true => "which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs".to_owned(),
-                false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {REMEMBERED} and detach the others"),
+                false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {} and detach the others", REMEMBERED.join(" and ")),
             };
             let what = format!("several volume groups have this name, and {what}");
             return Err(Error::new(ErrorKind::Storage, what).because(said.to_owned()));
         };
-        let members: Vec<MemberRow> = of("vgs", MemberRow::FIELDS, &["-S", &group], &[])?;
+        let members: Vec<MemberRow> = self.of("vgs", MemberRow::FIELDS, &["-S", &group], &[])?;
         let own = members.into_iter().filter(|disk| disk.is_of(&uuid));
         Ok(own.map(|disk| disk.pv_name).collect())
     }
@@ -179,19 +180,25 @@ impl GroupOrThinPool {
     fn knows(&self, older: &str, newer: &str) -> Result<bool> {
         let only = |disk: &str| [disk.to_owned()];
         let fields = IdentityRow::FIELDS;
-        let members: Vec<IdentityRow> = of("vgs", fields, &[&self.group], &only(older))?;
-        let newer: Vec<IdentityRow> = of("pvs", fields, &[newer], &only(newer))?;
+        let members: Vec<IdentityRow> = self.of("vgs", fields, &[&self.group], &only(older))?;
+        let newer: Vec<IdentityRow> = self.of("pvs", fields, &[newer], &only(newer))?;
         Ok(newer.first().is_some_and(|it| members.contains(it)))
     }
-}
 
-/// Runs a report without checking LVM's warnings.
-fn of<R: Row>(verb: &str, fields: &str, more: &[&str], disks: &[String]) -> Result<Vec<R>> {
-    let mut words = vec![verb];
-    words.extend(REPORT);
-    words.extend(["-o", fields]);
-    words.extend(more);
-    rows(&command::report(&words, disks)?.stdout)
+    /// Runs a report without checking LVM's warnings.
+    fn of<R: Row>(
+        &self,
+        verb: &str,
+        fields: &str,
+        more: &[&str],
+        disks: &[String],
+    ) -> Result<Vec<R>> {
+        let mut words = vec![verb];
+        words.extend(REPORT);
+        words.extend(["-o", fields]);
+        words.extend(more);
+        rows(&command::report(&self.group, &words, disks)?.stdout)
+    }
 }
 
 /// Version of a group's metadata on one disk.

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
 
 /// Options of every report: JSON, sizes in bytes.
 pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
@@ -40,7 +41,7 @@ impl GroupOrThinPool {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when there is no such group or thin pool, [`ErrorKind::Configuration`] when it is not
-    /// the pool that the node remembers.
+    /// the pool that the node remembers, or a disk of it is there twice.
     pub fn look(&self, which: Which<'_>) -> Result<View> {
         let view = self.look_at_any(which)?;
         self.expect_remembered(&view)?;
@@ -200,6 +201,16 @@ impl GroupOrThinPool {
         Names::open(id)
     }
 
+    /// Returns a place that stands for the group or thin pool. The group's links to its devices are there.
+    #[must_use]
+    pub fn devices(&self) -> PathBuf {
+        let place = Path::new("/dev").join(&self.group);
+        match &self.thin_pool {
+            Some(pool) => place.join(pool),
+            None => place,
+        }
+    }
+
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.group)
     }
@@ -220,13 +231,14 @@ impl GroupOrThinPool {
         words.extend(REPORT);
         words.extend(["-o", CopyRow::FIELDS, "-S", &ours]);
         // The command fails because of unrelated disks, but still reports those of the group.
-        let copies: Vec<CopyRow> = rows(&report(&words, &[])?.stdout)?;
+        let copies: Vec<CopyRow> = rows(&report(&self.group, &words, &[])?.stdout)?;
         if copies.is_empty() {
             return Ok(());
         }
         let names: Vec<_> = copies.into_iter().map(|row| row.pv_name).collect();
+        // A fact about the node, and not about a claim, which another node may serve.
         Err(Error::new(
-            ErrorKind::Conflict,
+            ErrorKind::Configuration,
             "a disk of the volume group is there twice, as somebody copied it, and LVM uses one of the two; detach the other, or make a group of its own of a whole copy with `vgimportclone`",
         )
         .because(format!("LVM does not use {}", names.join(", "))))
@@ -254,11 +266,11 @@ impl GroupOrThinPool {
 
     /// Returns LVM's output about the group, after checking that it is trustworthy.
     pub(super) fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
-        let mut output = report(words, &[])?;
+        let mut output = report(&self.group, words, &[])?;
         // Message of LVM's tools/toollib.c; the exit status is 5 for every failure.
         if stderr_text(&output).contains("Multiple VGs found with the same name") {
             let disks = self.disks_of_the_pool(&stderr_text(&output))?;
-            output = report(words, &disks)?;
+            output = report(&self.group, words, &disks)?;
         }
         let said = stderr_text(&output);
         // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), about disks of any group.

@@ -35,10 +35,11 @@ pub(super) fn is_of_group(tag: &str, group: &str) -> bool {
     of.and_then(|field| field.strip_prefix("group=")) == Some(group)
 }
 
-/// Returns the error for a group with volumes of the driver and without a pool's tag.
+/// Returns the error for a group with volumes of the driver and without a pool's tag. That is a fact about the node and
+/// not about a claim, which another node may serve.
 pub(super) fn tag_is_lost() -> Error {
     Error::new(
-        ErrorKind::Conflict,
+        ErrorKind::Configuration,
         "the volume group has volumes of flexvol and has lost the tag that makes it their pool; bring that back from LVM's archive of its metadata (`vgcfgrestore --list`), and do not make it a new pool",
     )
 }
@@ -67,8 +68,8 @@ impl View {
     /// Returns the pool's key.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when this is not a pool, [`ErrorKind::Configuration`] when its tag cannot be parsed,
-    /// [`ErrorKind::Conflict`] when the tag was made for another group.
+    /// [`ErrorKind::NotFound`] when this is not a pool, [`ErrorKind::Configuration`] when its tag is lost, cannot be
+    /// parsed, or was made for another group.
     pub fn key(&self) -> Result<PoolKey> {
         let tag = self.pool_tag()?.ok_or_else(|| {
             if self.has_our_volumes() {
@@ -83,7 +84,7 @@ impl View {
             return Ok(tag.key);
         }
         Err(Error::new(
-            ErrorKind::Conflict,
+            ErrorKind::Configuration,
             "the volume group has the tag of another one: it is a copy, or got another UUID since; if the other is gone for good, this takes its place after `flexvol pool init`",
         )
         .because(format!("the tag is of {}, this is {}", tag.group, self.uuid)))
@@ -126,7 +127,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::{super::metadata::Metadata, *};
-    use flexvol_sdk::Bytes;
+    use flexvol_sdk::{Bytes, ErrorClass};
 
     #[test]
     fn only_a_groups_own_tag_makes_a_pool() {
@@ -151,7 +152,10 @@ mod tests {
         assert_eq!(kind(&["a", &tag]).unwrap(), key.id());
         assert_eq!(kind(&["a", "b"]).unwrap_err(), ErrorKind::NotFound);
         let copied = tag.replace("vNUQTT", "aaaaaa");
-        assert_eq!(kind(&[&copied]).unwrap_err(), ErrorKind::Conflict);
+        // All that is wrong with a group may be right on another node.
+        let class = kind(&[&copied]).unwrap_err().class();
+        assert_eq!(class, ErrorClass::Retryable);
+        assert_eq!(tag_is_lost().kind().class(), ErrorClass::Retryable);
         let of_no_group = tag.split(":group").next().unwrap();
         for wrong in [
             tag.replace("=1:", "=2:"),

@@ -13,17 +13,17 @@ use crate::{
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{fs, io};
 
-/// Survives reboots. Contains a file `GROUP` for each group and `GROUP:POOL` for each thin pool.
-pub(super) const DIRECTORY: &str = "/var/lib/flexvol/groups";
+/// Directories that survive reboots. Each contains a file `GROUP` for each group and `GROUP:POOL` for each thin pool. A
+/// volume of the group may be mounted on `/var/lib/flexvol`, or above it; then the record there is missing together with
+/// the group. So the one in `/etc` counts.
+pub(super) const DIRECTORIES: [&str; 2] = ["/etc/flexvol/groups", "/var/lib/flexvol/groups"];
 
 impl GroupOrThinPool {
-    /// Stores the id of the pool in a view, unless one is remembered. Best effort: a failure is only logged.
+    /// Stores the id of the pool in a view, which is the remembered one, in each directory that lacks it. Best effort: a
+    /// failure is only logged.
     pub fn remember_first(&self, view: &View) {
-        let remember = || match self.remembered()? {
-            Some(_) => Ok(()),
-            None => self.record().keep_first(view.id()?),
-        };
-        if let Err(error) = remember() {
+        let remembered = view.id().and_then(|id| self.record().keep_first(id));
+        if let Err(error) = remembered {
             log::warn!("the node does not remember its pool: {}", error.report());
         }
     }
@@ -84,39 +84,51 @@ impl GroupOrThinPool {
         if self.thin_pool.is_some() {
             return Ok(self.remembered()?.into_iter().collect());
         }
-        let entries = match fs::read_dir(DIRECTORY) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(unreadable(error)),
-        };
         let mut known = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(unreadable)?.file_name();
-            let name = name.to_string_lossy();
-            if name.split(':').next() == Some(&self.group) {
-                known.extend(Record::at(&[DIRECTORY], name.into_owned()).read()?);
+        for directory in DIRECTORIES {
+            let entries = match fs::read_dir(directory) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(unreadable(error)),
+            };
+            for entry in entries {
+                let name = entry.map_err(unreadable)?.file_name();
+                let name = name.to_string_lossy();
+                if name.split(':').next() == Some(&self.group) {
+                    known.extend(recorded_as(name.into_owned()).read(None)?);
+                }
             }
         }
         Ok(known)
     }
 
-    fn remembered(&self) -> Result<Option<PoolId>> {
-        self.record().read()
+    /// Returns what the node's records of this pool say, if they contradict each other.
+    #[must_use]
+    pub fn contradicting_records(&self) -> Option<String> {
+        self.record().contradiction()
     }
 
-    fn record(&self) -> Record {
-        let name = match &self.thin_pool {
+    fn remembered(&self) -> Result<Option<PoolId>> {
+        self.record().read(None)
+    }
+
+    fn record(&self) -> Record<'static> {
+        recorded_as(match &self.thin_pool {
             Some(pool) => format!("{}:{pool}", self.group),
             None => self.group.clone(),
-        };
-        Record::at(&[DIRECTORY], name)
+        })
     }
 
     /// Returns the options of `flexvol pool init` for this group or thin pool.
-    fn options(&self) -> String {
+    #[must_use]
+    pub fn options(&self) -> String {
         match &self.thin_pool {
             Some(pool) => format!("--group {} --thin-pool {pool}", self.group),
             None => format!("--group {}", self.group),
         }
     }
+}
+
+fn recorded_as(name: String) -> Record<'static> {
+    Record::at(&DIRECTORIES, name, None)
 }

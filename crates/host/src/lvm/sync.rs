@@ -1,13 +1,14 @@
 //! Flushes of disk caches.
 
 use crate::{deadline::Deadline, sys::disk_probe::DiskProbe};
-use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{ffi::CString, io, path::Path, time::Duration};
+use flexvol_sdk::{Error, ErrorKind, Result, leftover::LeftoverNote};
+use std::{ffi::CString, fs, io, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 /// Timeout of a flush. A disk with a full cache needs seconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Flushes the caches of a group's disks, all in parallel.
+/// Flushes the caches of a group's disks, all in parallel. A disk at which an earlier flush still waits is not asked again:
+/// another process would only wait beside that one.
 ///
 /// # Errors
 /// When a disk may not have flushed; [`ErrorKind::TimedOut`] when it did not answer.
@@ -23,28 +24,35 @@ fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
         )
     };
     let start = |disk: &String| {
+        let left = leftover_note(disk);
+        if let Some(process) = left.process() {
+            let earlier = format!("an earlier flush, process {process}, is still there");
+            return Err(silent(disk, patience).because(earlier));
+        }
         let flush = CString::new(disk.as_str()).map_err(io::Error::from);
         let flush = flush.and_then(|path| DiskProbe::sync(&path));
-        flush.map_err(|error| failed(disk, error))
+        flush
+            .map(|flush| (flush, left))
+            .map_err(|error| failed(disk, error))
     };
     let flushes: Vec<_> = disks.iter().map(start).collect();
     let mut deadline = Deadline::after(patience);
     let mut all = Ok(());
     for (disk, flush) in disks.iter().zip(flushes) {
-        let synced = flush.and_then(|flush| {
-            loop {
-                if let Some(ended) = flush.ended().map_err(|error| failed(disk, error))? {
-                    break ended.map_err(|error| failed(disk, error.into()));
-                }
-                if !deadline.pause() {
-                    flush.kill();
-                    break Err(silent(disk, patience));
-                }
-            }
+        let synced = flush.and_then(|(flush, left)| match flush.end(&mut deadline, &left) {
+            Ok(Some(ended)) => ended.map_err(|error| failed(disk, error.into())),
+            Ok(None) => Err(silent(disk, patience)),
+            Err(error) => Err(failed(disk, error)),
         });
         all = all.and(synced);
     }
     all
+}
+
+/// Returns the note of a flush of this disk. While a flush waits, no other disk gets the number.
+fn leftover_note(disk: &str) -> LeftoverNote {
+    let number = fs::metadata(disk).map(|disk| disk.rdev()).ok();
+    LeftoverNote::of(("sync", number, disk))
 }
 
 fn silent(disk: &str, patience: Duration) -> Error {

@@ -11,7 +11,6 @@ use rustix::{
 };
 use std::{
     ffi::{CStr, CString},
-    io,
     os::unix::ffi::OsStrExt,
     path::Path,
     time::Duration,
@@ -69,24 +68,14 @@ fn resolves_in_time(path: &CStr, left: &LeftoverNote) -> bool {
     if left.process().is_some() {
         return false;
     }
-    let asked = || -> io::Result<bool> {
-        let mut deadline = Deadline::after(PATIENCE);
-        let probe = DiskProbe::resolve(path)?;
-        loop {
-            if let Some(ended) = probe.ended()? {
-                return Ok(ended.is_ok());
-            }
-            if !deadline.pause() {
-                probe.kill();
-                left.record(probe.process());
-                return Ok(false);
-            }
-        }
-    };
-    asked().unwrap_or_else(|error| {
-        log::debug!("cannot look where {path:?} leads: {error}");
-        false
-    })
+    let asked =
+        DiskProbe::resolve(path).and_then(|probe| probe.end(&mut Deadline::after(PATIENCE), left));
+    asked
+        .map(|ended| ended.is_some_and(|ended| ended.is_ok()))
+        .unwrap_or_else(|error| {
+            log::debug!("cannot look where {path:?} leads: {error}");
+            false
+        })
 }
 
 #[cfg(test)]

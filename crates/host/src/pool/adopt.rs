@@ -98,7 +98,18 @@ impl AdoptionCandidate {
         if self.is_alone() || loop_device::drop_unfinished(&self.image)? && self.is_alone() {
             return Ok(());
         }
-        Err(in_use())
+        Err(self.in_use())
+    }
+
+    fn in_use(&self) -> Error {
+        let error = Error::new(
+            ErrorKind::Busy,
+            "the image is in use; stop what has it open, and detach it from its loop device",
+        );
+        match loop_device::on_path_of(&self.image).as_deref() {
+            Ok([number]) => error.because(format!("it is on /dev/loop{}", number.minor)),
+            _ => error,
+        }
     }
 
     fn is_alone(&self) -> bool {
@@ -118,12 +129,17 @@ impl AdoptionCandidate {
 }
 
 impl Pool {
-    /// Opens a file for adoption; `None` if there is none.
+    /// Opens a file for adoption; `None` if there is none. `is_volume` tells of a file among the pool's volumes whether it
+    /// is this one, and not a copy of another one.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] unless it is a regular file with one name, on the pool's file system, and not one of its
     /// volumes yet; [`ErrorKind::Busy`] while another process has it open.
-    pub fn adoption_candidate(&self, path: &Path) -> Result<Option<AdoptionCandidate>> {
+    pub fn adoption_candidate(
+        &self,
+        path: &Path,
+        is_volume: impl FnOnce(&VolumeId) -> Result<bool>,
+    ) -> Result<Option<AdoptionCandidate>> {
         let failed = |error: io::Error| Error::system("open the image", error);
         let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
             Error::new(
@@ -167,7 +183,10 @@ impl Pool {
             ));
         }
         let inode = |file: &File| file.metadata().map(|found| found.ino()).map_err(failed);
-        if inode(&parent)? == volumes.ino() {
+        if inode(&parent)? == volumes.ino()
+            && let Ok(volume) = VolumeId::parse(name)
+            && is_volume(&volume)?
+        {
             return Err(unfit("is a volume of the pool already"));
         }
         let image = Image::of(file)?;
@@ -298,13 +317,6 @@ impl Pool {
 fn failed(candidate: &AdoptionCandidate, error: Errno) -> Error {
     Error::system("move the image into the pool", error)
         .because(candidate.path.display().to_string())
-}
-
-fn in_use() -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        "the image is in use; stop what has it open, and detach it from its loop device",
-    )
 }
 
 fn unfit(what: &'static str) -> Error {

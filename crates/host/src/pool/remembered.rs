@@ -6,7 +6,7 @@
 
 use super::PoolId;
 use crate::{
-    remembered::{Record, Words},
+    remembered::{Record, Root, Words, is_in_memory},
     volume_id::half_digest,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -19,8 +19,8 @@ use std::{
 
 /// Directories that survive reboots. Each contains a file for each path. A pool's disk may be mounted on
 /// `/var/lib/flexvol`, or above it; then the record there is missing together with the pool. So the one in `/etc`
-/// counts, which is on the root's file system. The other one is for nodes where `/etc` is read-only or is made anew at
-/// each boot, and for records of before `/etc` had any.
+/// counts, which is on the root's file system. The other one is for nodes where `/etc` is read-only or in memory, and for
+/// records of before `/etc` had any.
 const DIRECTORIES: [&str; 2] = ["/etc/flexvol/directories", "/var/lib/flexvol/directories"];
 
 /// Maximum length of a record's name. File systems allow 255 bytes.
@@ -33,16 +33,13 @@ const WORDS: Words<'_> = Words {
     again: "`flexvol pool init` with its path and --replace",
 };
 
-/// `f_type` of tmpfs and ramfs (linux/magic.h): file systems in memory.
-const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-
 /// Checks that the pool is the one that the node remembers at the path. The first one is remembered.
 pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
-    let record = record(path)?;
+    let record = record(path, root)?;
     let is_recorded = record.expect(found, &WORDS)?;
     // The first use, for example after an upgrade. Best effort: a failure is only logged.
     if !is_recorded
-        && let Err(error) = is_in_memory(root).and_then(|is_in_memory| match is_in_memory {
+        && let Err(error) = is_temporary(root).and_then(|is_temporary| match is_temporary {
             true => Ok(()),
             false => record.keep_first(found),
         })
@@ -53,29 +50,34 @@ pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
 }
 
 /// Whether the node remembers another pool at the path than the one that is there, or its record is damaged.
-pub(super) fn is_another(path: &Path, found: PoolId) -> bool {
-    record(path)
+pub(super) fn is_another(path: &Path, root: &File, found: PoolId) -> bool {
+    record(path, root)
         .and_then(|record| record.expect(found, &WORDS))
         .is_err()
 }
 
-/// Whether all records of the pool are on its own file system, and that is not the root's: while its disk is missing
-/// the node does not remember it.
+/// Returns what the node's records of the path say, if they contradict each other.
+pub(super) fn contradiction(path: &Path, root: &File) -> Option<String> {
+    record(path, root).ok()?.contradiction()
+}
+
+/// Whether all records of the pool that survive a reboot are on its own file system, and that is not the root's: while
+/// its disk is missing the node does not remember it.
 pub(super) fn goes_with(path: &Path, root: &File) -> bool {
     let device = |path: PathBuf| Some(fs::metadata(path).ok()?.dev());
     let own = root.metadata().ok().map(|root| root.dev());
-    let Ok(record) = record(path) else {
+    let Ok(record) = record(path, root) else {
         return false;
     };
-    let mut places = record.paths().filter_map(device).peekable();
+    let mut places = record.surviving().filter_map(device).peekable();
     own != device("/".into()) && places.peek().is_some() && places.all(|place| Some(place) == own)
 }
 
 /// Checks that a pool made at this path does not replace another remembered one.
-pub(super) fn expect_not_replacing(path: &Path, found: Option<PoolId>) -> Result<()> {
+pub(super) fn expect_not_replacing(path: &Path, root: &File, found: Option<PoolId>) -> Result<()> {
     let shown = path.display();
     let again = format!("`flexvol pool init {shown} --replace`");
-    let known = record(path)?.read().map_err(|error| {
+    let known = record(path, root)?.read(found).map_err(|error| {
         let what = format!("{error}; where the directory is the node's pool, {again}");
         Error::new(error.kind(), what).because(error.report())
     })?;
@@ -96,24 +98,24 @@ pub(super) fn expect_not_replacing(path: &Path, found: Option<PoolId>) -> Result
 
 /// Remembers this pool at the path from now on.
 pub(super) fn keep(path: &Path, root: &File, id: PoolId) -> Result<()> {
-    match is_in_memory(root)? {
-        true => record(path)?.forget(),
-        false => record(path)?.keep(id),
+    match is_temporary(root)? {
+        true => record(path, root)?.forget(),
+        false => record(path, root)?.keep(id),
     }
 }
 
-fn is_in_memory(root: &File) -> Result<bool> {
-    let found = rustix::fs::fstatfs(root)
-        .map_err(|error| Error::system("ask for the pool's file system", error))?;
-    Ok(IN_MEMORY.contains(&found.f_type))
+fn is_temporary(root: &File) -> Result<bool> {
+    is_in_memory(root).map_err(|error| Error::system("ask for the pool's file system", error))
 }
 
-fn record(path: &Path) -> Result<Record> {
+fn record<'a>(path: &Path, root: &'a File) -> Result<Record<'a>> {
     let path =
         path::absolute(path).map_err(|error| Error::system("tell the pool's path", error))?;
     // Removes a trailing slash.
     let path: PathBuf = path.components().collect();
-    Ok(Record::at(&DIRECTORIES, name_of(&path)))
+    let name = name_of(&path);
+    let root = Root { path, opened: root };
+    Ok(Record::at(&DIRECTORIES, name, Some(root)))
 }
 
 /// Encodes a path as a file name: legible, and unique for each path.
@@ -146,7 +148,8 @@ mod tests {
         assert_eq!(name("/srv/my-pool.1"), "%2fsrv%2fmy-pool.1");
         assert_eq!(name("/a%2fb"), "%2fa%252fb");
         assert_ne!(name("/a/b"), name("/a%2fb"));
-        let recorded = |path: &str| record(Path::new(path)).unwrap().paths().next();
+        let opened = File::open("/").unwrap();
+        let recorded = |path: &str| record(Path::new(path), &opened).unwrap().paths().next();
         assert_eq!(recorded("/srv/pool/"), recorded("/srv//pool"));
         let long = "/a".repeat(150);
         assert!(name(&long).len() < 40 && name(&long) != name(&(long.clone() + "b")));

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::child;
+use crate::deadline::Deadline;
+use flexvol_sdk::leftover::LeftoverNote;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -46,8 +48,31 @@ impl DiskProbe {
         pid.map(DiskProbe).ok_or_else(io::Error::last_os_error)
     }
 
+    /// Waits for the child's result. At the deadline the child is killed and not waited for, and the answer is `None`. A
+    /// child that waits for a disk goes when the disk answers. It is noted, so that whoever asks the same of the disk can
+    /// look for it first, and does not wait beside it.
+    pub(crate) fn end(
+        &self,
+        deadline: &mut Deadline,
+        left: &LeftoverNote,
+    ) -> io::Result<Option<Result<(), Errno>>> {
+        loop {
+            if let Some(ended) = self.ended()? {
+                return Ok(Some(ended));
+            }
+            if !deadline.pause() {
+                break;
+            }
+        }
+        if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
+            log::debug!("cannot end a process that asks a disk: {error}");
+        }
+        left.record(self.0.as_raw_nonzero().get().unsigned_abs());
+        Ok(None)
+    }
+
     /// Returns the child's result; `None` while it runs.
-    pub(crate) fn ended(&self) -> io::Result<Option<Result<(), Errno>>> {
+    fn ended(&self) -> io::Result<Option<Result<(), Errno>>> {
         let Some((_, status)) = rustix::process::waitpid(Some(self.0), WaitOptions::NOHANG)? else {
             return Ok(None);
         };
@@ -57,18 +82,6 @@ impl DiskProbe {
             // Killed by a signal.
             None => Err(Errno::INTR),
         }))
-    }
-
-    /// Returns the child's process id.
-    pub(crate) fn process(&self) -> u32 {
-        self.0.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    /// Kills the child without waiting for it. A child that waits for a disk goes when the disk answers.
-    pub(crate) fn kill(&self) {
-        if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
-            log::debug!("cannot end a process that asks a disk: {error}");
-        }
     }
 }
 

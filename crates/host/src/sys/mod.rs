@@ -5,6 +5,7 @@ pub(crate) mod btrfs;
 pub(crate) mod btrfs_tree;
 pub(crate) mod child;
 pub(crate) mod disk_probe;
+pub(crate) mod ending;
 pub(crate) mod fiemap;
 pub(crate) mod file_lease;
 pub(crate) mod fork;

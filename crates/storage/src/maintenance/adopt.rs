@@ -18,7 +18,7 @@ use flexvol_host::{
     lock,
     mount::Detached,
     superblock::{Demand, Superblock},
-    worker,
+    worker::{self, Access},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 
@@ -26,7 +26,7 @@ impl<B: ManagedBackend> PoolAdmin<Block<B>> {
     pub(super) fn adopt_storage(&self, adoption: &Adoption) -> Result<Adopted> {
         expect_known(&self.pools)?;
         let pool = named(&self.pools, adoption.pool.as_deref())?;
-        let backend = pool.open()?;
+        let backend = pool.open_to_change()?;
         let before = backend.catalog().lookup(&adoption.name)?;
         let existing = before
             .map(|handle| backend.find(&VolumeId::of(&handle)))
@@ -110,7 +110,7 @@ impl<B: ManagedBackend> PoolAdmin<Block<B>> {
         });
         if let Some(format) = &format {
             self.refuse_copies(format)?;
-            worker::at(pool.name(), pool.directory())?;
+            worker::at(pool.name(), pool.place(), Access::Write)?;
             expect_mountable(&device, format.filesystem)?;
         }
         drop(device);
@@ -206,10 +206,12 @@ impl<B: ManagedBackend> PoolAdmin<Block<B>> {
 
 /// Whether a volume of the pool holds this file system.
 fn holds(backend: &impl Backend, format: &Format) -> Result<bool> {
+    let pool = backend.catalog().id()?;
     for volume in backend.catalog().volume_ids()? {
-        let asset = backend.find(&volume)?;
-        let other = asset.and_then(|asset| asset.mark?.format);
-        if other.is_some_and(|other| other.uuid == format.uuid) {
+        // A copy is no volume, and may be what is taken over.
+        let mark = backend.find(&volume)?.and_then(|asset| asset.mark);
+        let other = mark.filter(|mark| mark.is_of(&volume, pool));
+        if other.is_some_and(|mark| mark.format.is_some_and(|it| it.uuid == format.uuid)) {
             return Ok(true);
         }
     }

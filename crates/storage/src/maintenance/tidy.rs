@@ -21,7 +21,11 @@ pub(super) fn pools<B: Backend>(
     deleted(driver, dry_run, tell);
     let mut known = Some(HashSet::new());
     for pool in pools {
-        let volumes = pool.open().and_then(|backend| {
+        let opened = match dry_run {
+            true => pool.open(),
+            false => pool.open_to_change(),
+        };
+        let volumes = opened.and_then(|backend| {
             tidy(&backend, tell)?;
             backend.catalog().volume_ids()
         });
@@ -51,6 +55,10 @@ pub(super) fn pools<B: Backend>(
 /// cannot be read.
 fn deleted(driver: &VolumeDriver, dry_run: bool, tell: Tell<'_>) {
     for pool in &driver.pools {
+        // A process that an earlier command left there may have got stuck in the middle of this.
+        if !dry_run && pool.open_to_change().is_err() {
+            continue;
+        }
         for (volume, removed) in driver.finish_removals(pool, dry_run, None) {
             tell(Leftover {
                 what: format!("volume {volume}, whose removal was not finished"),
