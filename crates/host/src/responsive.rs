@@ -2,9 +2,8 @@
 
 use crate::{
     deadline::Pause,
-    mount,
+    place_note::{Access, leftover_note},
     sys::fork::{fork, leave},
-    worker::Access,
 };
 use flexvol_sdk::{leftover::LeftoverNote, stuck::Threads};
 use rustix::{
@@ -71,17 +70,6 @@ pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<
         pause.sleep();
     }
     Ok(true)
-}
-
-/// Returns the note of a process with this access to a place. The number of the file system keeps the directory of another
-/// disk, mounted there in place of a dead one, from counting as dead too. While the process waits, no other file system
-/// gets that number.
-///
-/// Reading waits for less than writing: a frozen file system can be read. So what waits with the one access says nothing
-/// about the other.
-pub(crate) fn leftover_note(place: &Path, access: Access) -> LeftoverNote {
-    let mount = mount::holding(place, None).ok().flatten();
-    LeftoverNote::of((access, mount.map(|mount| mount.number), place))
 }
 
 fn has_ended(process: Pid) -> io::Result<bool> {

@@ -4,10 +4,11 @@
 //! never get to the pools that answer. So the first process only watches. If the worker gets stuck at a pool, another
 //! worker does the same work without that pool.
 
+pub use crate::place_note::Access;
 use crate::{
     deadline::{Deadline, Pause},
     exec::family,
-    responsive::leftover_note,
+    place_note::leftover_note,
     sys::{ending::EndingSignals, fork::fork},
 };
 use flexvol_sdk::{
@@ -31,15 +32,6 @@ use std::{
 
 /// Time that a killed worker gets to end.
 const DEATH: Duration = Duration::from_secs(1);
-
-/// What is done at a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Only looking.
-    Read,
-    /// What may change something.
-    Write,
-}
 
 /// In a worker, where it says at which pool it works, and what is known of pools before it began.
 static WORKER: OnceLock<(File, Vec<Silent>)> = OnceLock::new();
