@@ -17,7 +17,6 @@ pub mod loop_device;
 pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
-mod place_note;
 pub mod pool;
 mod random;
 mod remembered;

@@ -2,7 +2,7 @@
 
 use crate::{
     deadline::Pause,
-    place_note::{Access, leftover_note},
+    mount,
     sys::fork::{fork, leave},
 };
 use flexvol_sdk::{leftover::LeftoverNote, stuck::Threads};
@@ -26,6 +26,15 @@ const MIN_SWITCHES: u64 = 3;
 
 /// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
+
+/// What is done at a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Only looking.
+    Read,
+    /// What may change something.
+    Write,
+}
 
 /// Runs `check`, which looks into the place of a pool, in a child process and returns whether it completed.
 ///
@@ -70,6 +79,17 @@ pub fn completes_in_child(place: Option<&Path>, check: &dyn Fn()) -> io::Result<
         pause.sleep();
     }
     Ok(true)
+}
+
+/// Returns the note of a process with this access to a place. The number of the file system keeps the directory of another
+/// disk, mounted there in place of a dead one, from counting as dead too. While the process waits, no other file system
+/// gets that number.
+///
+/// Reading waits for less than writing: a frozen file system can be read. So what waits with the one access says nothing
+/// about the other.
+pub(crate) fn leftover_note(place: &Path, access: Access) -> LeftoverNote {
+    let mount = mount::holding(place, None).ok().flatten();
+    LeftoverNote::of((access, mount.map(|mount| mount.number), place))
 }
 
 fn has_ended(process: Pid) -> io::Result<bool> {

@@ -4,11 +4,12 @@
 //! never get to the pools that answer. So the first process only watches. If the worker gets stuck at a pool, another
 //! worker does the same work without that pool.
 
-pub use crate::place_note::Access;
+pub use crate::responsive::Access;
+
 use crate::{
     deadline::{Deadline, Pause},
     exec::family,
-    place_note::leftover_note,
+    responsive::leftover_note,
     sys::{ending::EndingSignals, fork::fork},
 };
 use flexvol_sdk::{

@@ -26,18 +26,28 @@ impl LeftoverNote {
         LeftoverNote(Path::new(DIRECTORY).join(format!("{:016x}", hasher.finish())))
     }
 
-    /// Returns the id of the process that was left behind with this note, if it still exists.
+    /// Returns the id of the process that was left behind with this note, if it still exists. Removes the notes of
+    /// processes that have ended.
     #[must_use]
     pub fn process(&self) -> Option<String> {
-        process_in(&self.0)
+        let mut found = None;
+        for note in fs::read_dir(self.0.parent()?).ok()?.flatten() {
+            let text = fs::read_to_string(note.path()).unwrap_or_default();
+            // Its writer has not finished.
+            let Some((process, began)) = text.split_once(' ') else {
+                continue;
+            };
+            if began_of(process).is_none_or(|now| now != began) {
+                let _ = fs::remove_file(note.path());
+            } else if note.path() == self.0 {
+                found = Some(process.to_owned());
+            }
+        }
+        found
     }
 
-    /// Notes that this process is left behind, unless it has ended. Removes the notes of processes that have.
+    /// Notes that this process is left behind, unless it has ended.
     pub fn record(&self, process: u32) {
-        let notes = self.0.parent().and_then(|all| fs::read_dir(all).ok());
-        for note in notes.into_iter().flatten().flatten() {
-            process_in(&note.path());
-        }
         let process = process.to_string();
         let Some(began) = began_of(&process) else {
             return;
@@ -56,18 +66,6 @@ impl LeftoverNote {
         }
         fs::write(&self.0, text)
     }
-}
-
-/// Returns the process that a note names. Removes the note if that has ended.
-fn process_in(note: &Path) -> Option<String> {
-    let text = fs::read_to_string(note).ok()?;
-    // Without a space, its writer has not finished.
-    let (process, began) = text.split_once(' ')?;
-    if began_of(process).is_some_and(|now| now == began) {
-        return Some(process.to_owned());
-    }
-    let _ = fs::remove_file(note);
-    None
 }
 
 /// Returns when a running process started, which tells it from a later process with the same id; `None` if it has
@@ -111,12 +109,8 @@ mod tests {
         left.record(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
-        // Whoever is left behind next tidies up.
-        other.record(id());
-        assert!(!left.0.exists());
+        assert_eq!(left.process(), None);
         left.record(child.id());
         assert!(!left.0.exists());
-        assert_eq!(left.process(), None);
-        assert_eq!(other.process(), Some(id().to_string()));
     }
 }
