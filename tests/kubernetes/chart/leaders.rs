@@ -49,59 +49,70 @@ impl Story {
     }
 
     fn lose_two(&self) {
-        let claims = CLAIMS.map(|name| claim(name, "at-once", 320));
         let before = self.number_of("nodevolumes");
-        self.0.apply(&claims);
         self.lose_leader(
             "claims to be bound",
+            |name| self.0.apply(&[claim(name, "at-once", 320)]),
             || self.number_of("nodevolumes") > before,
             |name| self.0.claim("default", name)["status"]["phase"] == "Bound",
         );
         self.wait_volumes(before + CLAIMS.len());
-        for name in CLAIMS {
-            self.0.ask_for(name, 352);
-        }
         let size = |name: &str, part: &str| {
             let volume = self.0.claim("default", name)["spec"]["volumeName"].clone();
-            let ordered = self
-                .0
-                .get("default", "nodevolume", volume.as_str().unwrap());
-            ordered[part]["size"].clone()
+            let volume = volume.as_str().unwrap();
+            self.0.get("default", "nodevolume", volume)[part]["size"].clone()
         };
         self.lose_leader(
             "storage to grow",
+            |name| self.0.ask_for(name, 352),
             || CLAIMS.iter().any(|name| size(name, "spec") == GROWN),
             |name| size(name, "status") == GROWN,
         );
         assert_eq!(self.assets().len(), before + CLAIMS.len());
     }
 
-    /// Kills the leader when it has begun, and removes its pod, and waits until all claims are done.
+    /// Kills the leader, and removes its pod, when it has ordered something for the first claims, and before the node
+    /// has answered. Asks for the same for the others when nobody leads. Waits until another leader has done all.
     fn lose_leader(
         &self,
         what: &str,
-        has_begun: impl Fn() -> bool,
+        ask: impl Fn(&str),
+        is_ordered: impl Fn() -> bool,
         is_done: impl Fn(&str) -> bool,
     ) {
         let leader = self.leader();
-        self.0.eventually("it to begin", has_begun);
-        // Only the leader has this variable.
-        let kill = r#"for process in /proc/[0-9]*; do
-            tr '\0' '\n' <$process/environ 2>/dev/null | grep -qx "POD_NAME=$0" && kill -KILL ${process#/proc/}
-        done; true"#;
-        self.lab().run("sh", &["-c", kill, &leader]);
+        let (first, others) = CLAIMS.split_at(CLAIMS.len() / 2);
+        self.signal("STOP", "agent");
+        first.iter().for_each(|name| ask(name));
+        self.0.eventually("something to be ordered", is_ordered);
         let killed = Instant::now();
-        let done = CLAIMS.iter().filter(|name| is_done(name)).count();
+        let name = format!("POD_NAME={leader}");
+        // Otherwise it would hear of its pod's end, or kubelet would start it again at once.
+        self.signal("STOP", &name);
         let pod = ["delete", "pod", &leader, "--namespace", NAMESPACE];
         let now = ["--force", "--grace-period=0", "--wait=false"];
         self.lab().kubectl(&[&pod[..], &now].concat());
+        self.signal("KILL", &name);
+        others.iter().for_each(|name| ask(name));
+        assert!(!CLAIMS.iter().any(|name| is_done(name)), "{what} too early");
+        self.signal("CONT", "agent");
         self.0
             .eventually(what, || CLAIMS.iter().all(|name| is_done(name)));
         let took = killed.elapsed();
-        println!("{leader} was killed with {done} done; {what}: {took:?}");
+        println!("{what} took {took:?} after the leader's end");
         assert!(took < BOUND, "{what}: it took {took:?}");
-        self.0
-            .eventually("another to lead", || self.leader() != leader);
+        assert_ne!(self.leader(), leader);
+    }
+
+    /// Sends a signal to the program that has this argument or variable.
+    fn signal(&self, signal: &str, word: &str) {
+        let script = r#"for process in /proc/[0-9]*; do
+            words=$(cat $process/cmdline $process/environ 2>/dev/null | tr '\0' '\n')
+            case "$words" in /flexvol-controller*) ;; *) continue ;; esac
+            echo "$words" | grep -qx "$1" && kill -s "$0" "${process#/proc/}" && echo done
+        done; true"#;
+        let done = self.lab().run("sh", &["-c", script, signal, word]);
+        assert_eq!(done.trim(), "done", "{signal} {word}");
     }
 
     /// Asks for growth, again and again. Returns how often, and how long the slowest answer took. Each has to be
