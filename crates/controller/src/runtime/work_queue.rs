@@ -36,7 +36,8 @@ struct State {
     later: BTreeSet<(Instant, String)>,
     /// The due time of each key in `later`.
     due: HashMap<String, Instant>,
-    failures: HashMap<String, u32>,
+    /// Number of failures in a row of each key, and when the first of them was.
+    failures: HashMap<String, (u32, Instant)>,
     /// Number of fruitless attempts at a key since it was pushed.
     in_vain: HashMap<String, u32>,
 }
@@ -150,7 +151,8 @@ impl Queue {
             Outcome::Done => None,
             Outcome::RequeueAfter(pause) | Outcome::GoOn(pause) => Some(pause),
             Outcome::Failed => {
-                let failures = state.failures.entry(name.to_owned()).or_insert(0);
+                let first = (0, Instant::now());
+                let (failures, _) = state.failures.entry(name.to_owned()).or_insert(first);
                 *failures += 1;
                 Some(self.failures.after(*failures))
             }
@@ -174,6 +176,12 @@ impl Queue {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Returns for how long a key has failed, each time; zero if it did not when it was last processed.
+    pub fn failing_for(&self, name: &str) -> Duration {
+        let since = self.state().failures.get(name).map(|(_, since)| *since);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn count(&self, state: &State) {

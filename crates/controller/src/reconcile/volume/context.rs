@@ -1,6 +1,6 @@
 //! Shared state of the reconciler of volumes.
 
-use super::{WORKERS, failures::Failures, recent_nodes::RecentNodes, reschedule::Reschedules};
+use super::{WORKERS, recent_nodes::RecentNodes, reschedule::Reschedules};
 use crate::{
     api::well_known::CONTROLLER,
     cache::{
@@ -44,7 +44,6 @@ pub struct Context {
     pub(super) own_writes: OwnWrites,
     pub(super) recent_nodes: RecentNodes,
     pub(super) reschedules: Reschedules,
-    pub(super) failures: Failures,
     pub(super) queue: Arc<Queue>,
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) metrics: Metrics,
@@ -82,7 +81,6 @@ impl Context {
             own_writes: OwnWrites::default(),
             recent_nodes: RecentNodes::default(),
             reschedules: Reschedules::default(),
-            failures: Failures::default(),
             queue: Arc::new(Queue::new(
                 Backoff::FAILURES,
                 metrics.of_queue(WORKERS.kind),

@@ -3,7 +3,6 @@
 pub(crate) mod apply;
 mod candidate;
 mod context;
-mod failures;
 pub(crate) mod manifests;
 mod node_health;
 mod node_state;

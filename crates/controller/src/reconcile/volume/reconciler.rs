@@ -26,6 +26,9 @@ const STUCK: Backoff = Backoff {
     longest: Duration::from_secs(3600),
 };
 
+/// Time after which a failure is reported, whatever it is. A restart of the API server takes less.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Reconciles one volume.
 ///
 /// # Errors
@@ -34,9 +37,6 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
     context.claims.begin_reconcile(name);
     let done = apply_steps(context, name).await;
     context.claims.end_reconcile(name);
-    if done.is_ok() {
-        context.failures.ended(name);
-    }
     if let Err(error) = &done {
         let changed = is_conflict(error);
         let word = if changed { "changed" } else { "failed" };
@@ -175,7 +175,8 @@ fn report_failure(
         Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
     );
     // Others' admission webhooks may reject a necessary write, or fail it for as long as they cannot be called.
-    if !is_conflict(error) && (makes || is_refused(error) || context.failures.persists(name)) {
+    let lasts = || context.queue.failing_for(name) >= PATIENCE;
+    if !is_conflict(error) && (makes || is_refused(error) || lasts()) {
         report::waits(context, live, &error_message(error));
     }
     if makes && error.is::<NoNode>() {

@@ -223,3 +223,20 @@ async fn what_fails_is_tried_ever_more_rarely_also_if_it_fails_in_a_later_turn()
     }
     assert_eq!(pauses, [0, 1, 2, 4, 8]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_fails_since_its_first_failure_until_it_does_not() {
+    let queue = queue(MINUTE);
+    let work = async |outcome| {
+        queue.push("ns", "a");
+        let name = queue.next().await;
+        queue.done(&name, outcome);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        queue.failing_for("a").as_secs()
+    };
+    assert_eq!(work(Outcome::Failed).await, 1);
+    assert_eq!(work(Outcome::Failed).await, 2);
+    assert_eq!(work(Outcome::Done).await, 0);
+    assert_eq!(work(Outcome::Failed).await, 1);
+    assert_eq!(queue.failing_for("b"), Duration::ZERO);
+}
