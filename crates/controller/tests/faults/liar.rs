@@ -2,6 +2,7 @@
 
 use crate::{
     programs::DRIVER,
+    unable::known,
     world::{World, tell},
 };
 use flexvol_apiserver::Key;
@@ -31,13 +32,7 @@ pub fn keeps_no_claim(answer: Answer) {
         world.make("StorageNode", json!({"metadata": {"name": "liar"}}));
         let mut room = 1_i64 << 50;
         report(world, room);
-        world.eventually("the other node to be known", |world| {
-            let nodes = world.server.store().all("StorageNode").into_iter();
-            nodes
-                .filter(|node| !node["status"]["drivers"].is_null())
-                .count()
-                == 2
-        })?;
+        known(world, 2)?;
         for number in 0..CLAIMS {
             world.claim(&format!("c{number}"), "plain");
         }

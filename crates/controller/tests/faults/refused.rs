@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn refused(code: u16, reason: &'static str, message: &str) -> Option<Refused> {
+pub fn refused(code: u16, reason: &'static str, message: &str) -> Option<Refused> {
     Some(Refused {
         code,
         reason,

@@ -50,7 +50,7 @@ fn told_of(world: &World, claim: &Value, words: &str) -> bool {
 }
 
 /// Waits until all agents have reported.
-fn known(world: &mut World, nodes: usize) -> Result<(), String> {
+pub fn known(world: &mut World, nodes: usize) -> Result<(), String> {
     world.eventually("all nodes to be known", |world| {
         let all = world.server.store().all("StorageNode").into_iter();
         let told = all.filter(|node| !node["status"]["drivers"].is_null());

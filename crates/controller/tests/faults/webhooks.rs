@@ -1,6 +1,9 @@
 //! Writes that somebody's admission webhook fails or delays, and events that the API server does not take.
 
-use crate::world::{SCRIPT, World, tell};
+use crate::{
+    refused::refused,
+    world::{SCRIPT, World, tell},
+};
 use flexvol_apiserver::{Key, Kubernetes, Refused};
 use serde_json::json;
 use std::{
@@ -8,18 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn refusal(code: u16, reason: &'static str, message: &str) -> Option<Refused> {
-    Some(Refused {
-        code,
-        reason,
-        message: message.to_owned(),
-    })
-}
-
 /// What the API server answers while a webhook that must not be passed over has no pod.
 fn down() -> Option<Refused> {
     let message = "Internal error occurred: failed calling webhook \"policy.example.com\": no endpoints available for service \"policy\"";
-    refusal(500, "InternalError", message)
+    refused(500, "InternalError", message)
 }
 
 fn bind(world: &mut World) -> Result<(), String> {
@@ -75,8 +70,8 @@ pub fn refused_events() {
     tell(World::start(), |world| {
         let name = "POST Event ";
         let message = "the server is currently unable to handle the request";
-        let refused = refusal(503, "ServiceUnavailable", message);
-        world.server.refuse(name, refused);
+        let refusal = refused(503, "ServiceUnavailable", message);
+        world.server.refuse(name, refusal);
         world.start_on_a_node();
         let claim = json!({
             "metadata": {"name": "data", "namespace": "default"},
