@@ -28,8 +28,7 @@ impl<'de> de::Visitor<'de> for Reply {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DriverStatus, A::Error> {
         // Like kubelet, treat an absent or unknown status as a failure.
         let mut reply = DriverStatus::new(Status::Failure);
-        while let Some(mut key) = map.next_key::<String>()? {
-            key.make_ascii_lowercase();
+        while let Some(key) = next_key(&mut map)? {
             match key.as_str() {
                 "status" => put(&mut map, |word: String| {
                     reply.status = match word.as_str() {
@@ -82,8 +81,7 @@ impl<'de> de::Visitor<'de> for Told {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Capabilities, A::Error> {
         let mut told = Capabilities::default();
-        while let Some(mut key) = map.next_key::<String>()? {
-            key.make_ascii_lowercase();
+        while let Some(key) = next_key(&mut map)? {
             let capability = match key.as_str() {
                 "attach" => &mut told.attach,
                 "selinuxrelabel" => &mut told.selinux_relabel,
@@ -119,8 +117,7 @@ impl<'de> de::Visitor<'de> for Space {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PoolSpace, A::Error> {
         let mut space = PoolSpace::default();
-        while let Some(mut key) = map.next_key::<String>()? {
-            key.make_ascii_lowercase();
+        while let Some(key) = next_key(&mut map)? {
             let bytes = match key.as_str() {
                 "pool" => {
                     put(&mut map, |name| space.pool = name)?;
@@ -138,6 +135,12 @@ impl<'de> de::Visitor<'de> for Space {
         }
         Ok(space)
     }
+}
+
+/// Returns the next member's key in lower case, because keys match in any case.
+fn next_key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<String>, A::Error> {
+    let key = map.next_key::<String>()?;
+    Ok(key.map(|key| key.to_ascii_lowercase()))
 }
 
 /// Passes the member's value on, unless it is null.
