@@ -3,9 +3,9 @@
 
 use crate::{
     cut::{Cut, Surviving},
-    story::Story,
+    story::{SIZE, Story},
 };
-use std::{cell::Cell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet};
 
 /// Size of a block of the volume's ext4.
 pub const BLOCK: u64 = 4096;
@@ -51,17 +51,28 @@ fn every_write_of_blocks(story: &Story) -> BTreeSet<usize> {
     moments.filter(|moment| *moment > story.start).collect()
 }
 
-/// Where a volume's ext4 begins on the disk.
+/// Where the volume's ext4 begins on the disk: mkfs writes its superblock there first. Later ones may be copies in its
+/// journal, or in that of the pool's file system, which has another size.
 pub fn beginning(story: &Story) -> Option<u64> {
-    let found = Cell::new(None);
-    let is_superblock = |to, data: &[u8]| {
-        if let Some(superblock) = of_ext4(to, data) {
-            found.set(Some(to + superblock - SUPERBLOCK));
+    const BLOCKS: usize = 4;
+    let found = RefCell::new(Vec::new());
+    let is_of_volume = |to, data: &[u8]| {
+        let at = of_ext4(to, data);
+        let blocks = at.and_then(|at| {
+            data.get(usize::try_from(at).ok()? + BLOCKS..)?
+                .first_chunk()
+        });
+        let is_it =
+            blocks.is_some_and(|blocks| u64::from(u32::from_le_bytes(*blocks)) == SIZE / BLOCK);
+        if is_it {
+            found.borrow_mut().extend(at.map(|at| to + at - SUPERBLOCK));
         }
-        found.get().is_some()
+        is_it
     };
-    drop(story.log.writes(is_superblock).unwrap());
-    found.get()
+    let writes = story.log.writes(is_of_volume).unwrap();
+    let mut all = writes.into_iter().zip(found.into_inner());
+    all.find(|(number, _)| *number >= story.start)
+        .map(|(_, from)| from)
 }
 
 /// Offset in a write of a superblock of ext4, except that of the disk's own file system.
