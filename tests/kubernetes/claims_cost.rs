@@ -130,7 +130,13 @@ fn seen(_: &Points) {
         assert!(agent.contains(took), "{agent}");
         let controller = page(scenario, CONTROLLER_PORT, "/metrics");
         assert!(controller.contains("flexvol_leading 1"), "{controller}");
-        for metric in ["claims_waiting", "volumes_unsettled", "volumes_failing"] {
+        let counted = [
+            "claims_waiting",
+            "volumes{state=\"creating\"}",
+            "volumes{state=\"settled\"}",
+            "volumes_failing",
+        ];
+        for metric in counted {
             scenario.eventually(&format!("{metric} to be counted"), || {
                 let controller = page(scenario, CONTROLLER_PORT, "/metrics");
                 let line = format!("flexvol_{metric} 1");
