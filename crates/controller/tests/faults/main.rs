@@ -137,6 +137,12 @@ fn a_node_whose_driver_fails_again_and_again_loses_the_volume_to_another() {
 }
 
 #[test]
+fn what_a_node_can_neither_make_nor_delete_is_made_elsewhere_when_a_person_says_that_it_is_not_there()
+ {
+    unable::undeletable();
+}
+
+#[test]
 fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_two_nodes() {
     unable::infeasible();
 }

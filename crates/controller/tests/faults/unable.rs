@@ -124,6 +124,39 @@ pub fn failing() {
     });
 }
 
+/// A driver that makes nothing and deletes nothing. Whether there is storage is unknown, so a person has to say that.
+pub fn undeletable() {
+    tell(World::start(), |world| {
+        for node in ["a", "b"] {
+            world.node(node);
+        }
+        world.install_script("b", &BOASTS.replace("delete)", "none)"));
+        world.start_controller(&["--rate=1000"]);
+        for node in ["a", "b"] {
+            world.start_agent(node, &[]);
+        }
+        known(world, 2)?;
+        world.claim("data", "plain");
+        let mut words = String::new();
+        world.eventually("its author to be told", |world| {
+            let events = world.server.store().all("Event");
+            let mut messages = events.iter().filter_map(|event| event["message"].as_str());
+            let found = messages.find(|words| words.contains("kubectl patch nodevolume "));
+            words = found.unwrap_or_default().to_owned();
+            !words.is_empty()
+        })?;
+        assert!(
+            words.starts_with("node b: the pool is read-only; "),
+            "{words}"
+        );
+        assert!(world.storage().is_empty() && !world.is_bound("data"));
+        world.carry_out(&words);
+        world.eventually("it to be bound elsewhere", |world| world.is_bound("data"))?;
+        assert_eq!(world.nodes_of_storage(), ["a"]);
+        Ok(())
+    });
+}
+
 pub fn podless() {
     let keeps_out = |spec: Value, rest: &[&str]| -> Vec<String> {
         let mut found = Vec::new();
@@ -228,8 +261,8 @@ pub fn infeasible() {
                 let (namespace, name) = claim(number);
                 let claim = world.get("PersistentVolumeClaim", namespace, &name);
                 told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
-            })
-        })?;
+            })?;
+        }
         let requests = world.server.requests();
         let node_volumes = requests
             .iter()

@@ -3,7 +3,7 @@
 use super::{
     apply::StepWriter,
     context::{Context, OTHERS, STEPS},
-    node_health::unavailable_node,
+    node_health::{deletion_remedy, unavailable_node},
     recent_nodes, report,
     view::View,
 };
@@ -153,7 +153,10 @@ fn wait(context: &Context, name: &str, view: &View) -> Outcome {
 
 /// Ends a reconciliation that is refused or blocked.
 fn block(context: &Context, name: &str, live: &VolumeObjects, why: &str) -> Outcome {
-    report::waits(context, live, why);
+    match deletion_remedy(live) {
+        Some(remedy) => report::waits(context, live, &format!("{why}; {remedy}")),
+        None => report::waits(context, live, why),
+    }
     if live.node_volume.is_none() && live.unavailable.is_some() {
         context.claims.mark_unplaceable(name);
     } else {
