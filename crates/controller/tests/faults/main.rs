@@ -333,7 +333,18 @@ fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
 
 #[test]
 fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
-    lowered::without_room();
+    lowered::without_room(Kubernetes { expands: false });
+    lowered::without_room(Kubernetes { expands: true });
+}
+
+#[test]
+fn a_request_that_is_lowered_counts_as_ordered_until_the_node_has_measured_less() {
+    lowered::unanswered();
+}
+
+#[test]
+fn a_claim_grows_where_the_api_server_drops_allocated_sizes() {
+    lowered::dropped();
 }
 
 #[test]

@@ -131,7 +131,7 @@ async fn apply_steps(context: &Context, name: &str) -> Result<Outcome> {
 /// Ends a reconciliation without a step: others have to act next, or nothing is left to do.
 fn wait(context: &Context, name: &str, view: &View) -> Outcome {
     let claim = view.live.claim.as_ref();
-    if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
+    if let Some(claim) = claim.filter(|claim| claim::is_resizing(claim)) {
         // Makes the node's answer a reason to reconcile.
         context.claims.add(name, claim);
         return Outcome::RequeueWithBackoff(OTHERS);
