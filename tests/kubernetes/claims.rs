@@ -241,15 +241,23 @@ impl<'a> Round<'a> {
     }
 }
 
+fn expander() -> &'static str {
+    match lab::version() >= "1.28.0".parse().unwrap() {
+        true => "persistentvolume-expander-controller",
+        false => "persistentvolume-expander",
+    }
+}
+
+/// Restarts the controller manager without its expander.
+pub fn stop_expander(scenario: &Scenario) -> Changed<'_> {
+    let but = format!("--controllers=*,-{}", expander());
+    Changed::with(scenario, Component::ControllerManager, &[&but])
+}
+
 /// Kubernetes' expander sets the condition `Resizing` and raises the volume's capacity. Growth works without it.
 fn without_expander(_: &Points) {
     controllers::with(|scenario, _| {
-        let expander = match lab::version() >= "1.28.0".parse().unwrap() {
-            true => "persistentvolume-expander-controller",
-            false => "persistentvolume-expander",
-        };
-        let but = format!("--controllers=*,-{expander}");
-        let without = Changed::with(scenario, Component::ControllerManager, &[&but]);
+        let without = stop_expander(scenario);
         classes(scenario);
         scenario.apply(&[claim("data", "at-once", 320)]);
         let volume = wait_bound(scenario, "data");
@@ -265,6 +273,7 @@ fn without_expander(_: &Points) {
             .cluster()
             .file("/var/log/kube-controller-manager.log");
         let log = fs::read_to_string(log).unwrap();
+        let expander = expander();
         let off = |line: &str| line.contains(expander) && line.contains("is disabled");
         assert!(log.lines().any(off), "{expander} runs");
         scenario.delete_pod(&app);

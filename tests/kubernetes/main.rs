@@ -20,6 +20,7 @@ mod claims_left_alone;
 mod claims_mounted;
 mod claims_of_sets;
 mod claims_offline;
+mod claims_quota;
 mod claims_recovered;
 mod claims_scheduled;
 mod claims_storm;
@@ -61,6 +62,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_mounted::TESTS),
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
+    (ALL, claims_quota::TESTS),
     (ALL, claims_recovered::TESTS),
     (claims_scheduled::SINCE, claims_scheduled::TESTS),
     (ALL, claims_storm::TESTS),

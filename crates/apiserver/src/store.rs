@@ -71,6 +71,7 @@ pub struct Store {
     oldest: u64,
     version: watch::Sender<u64>,
     uids: u64,
+    drops_allocated: bool,
 }
 
 impl Default for Store {
@@ -81,6 +82,7 @@ impl Default for Store {
             oldest: FIRST,
             version: watch::Sender::new(FIRST),
             uids: 0,
+            drops_allocated: false,
         }
     }
 }
@@ -160,6 +162,12 @@ impl Store {
         // Other objects change meanwhile, as in every cluster.
         self.version.send_modify(|version| *version += 1);
         self.oldest = self.version();
+    }
+
+    /// Drops allocated sizes of claims from now on, as API servers without the feature gate
+    /// `RecoverVolumeExpansionFailure` do.
+    pub fn drop_allocated_resources(&mut self) {
+        self.drops_allocated = true;
     }
 
     fn put(&mut self, key: &Key, mut object: Value, what: &'static str) -> Value {

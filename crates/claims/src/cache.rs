@@ -21,6 +21,8 @@ pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
             }
             _ => false,
         },
+        // A larger size may have been ordered since.
+        (Some(_), Some(_)) if lowers_allocation(step, observed) => false,
         (Some(volume), Some(node_volume)) => {
             !volume.is_elsewhere(node_volume)
                 && matches!(
@@ -28,6 +30,7 @@ pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
                     Step::NoOp
                         | Step::MarkPublished
                         | Step::RemoveClaimFinalizer
+                        | Step::SetAllocatedResources(_)
                         | Step::RequestSize(_)
                         | Step::SetPersistentVolumeCapacity(_)
                         | Step::SetClaimCapacity(_)
@@ -38,6 +41,16 @@ pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
                 )
         }
         (Some(_), None) => false,
+    }
+}
+
+/// Whether a step makes quota count less than it may count now.
+fn lowers_allocation(step: &Step, observed: &Observed) -> bool {
+    match (step, &observed.claim) {
+        (Step::SetClaimCapacity(size) | Step::SetFileSystemResizePending(size), Some(claim)) => {
+            claim.allocated > *size
+        }
+        _ => false,
     }
 }
 

@@ -6,6 +6,10 @@
 //! grown. It is lowered where the storage has not grown and less is requested since, because kubelet would try to
 //! reach it for ever.
 //!
+//! Where Kubernetes' own expander does not run, nobody but this function allocates a size in the claim's status. It is
+//! allocated before it is requested of the node, and what is allocated is lowered once the node has measured less, so
+//! quota counts whatever the storage may reach, also if the request is lowered meanwhile.
+//!
 //! A node's report is believed only as far as rounding explains it: quota counts the capacities of claims on all
 //! nodes.
 //!
@@ -71,6 +75,9 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
             }
             // This holds also if Kubernetes' own expander has written that the claim has the size.
             Some(why) if target > ordered => with_resize_failure(claim, Step::Blocked(why.clone())),
+            _ if target > ordered && claim.lacks_allocation(target) => {
+                Step::SetAllocatedResources(target)
+            }
             // Never less than the actual size, which a policy of the API server refuses.
             _ => Step::RequestSize(target.max(least)),
         };
@@ -84,6 +91,13 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
         // request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). A size that only
         // Kubernetes' own expander wrote is not actual, and would be counted for ever.
         Some(reached) if reached > claim.capacity && reached >= claim.request => reached,
+        // Kubelet has finished a growth, and a larger request was lowered meanwhile.
+        _ if !is_expanding(claim)
+            && claim.allocated > claim.capacity
+            && reached.is_none_or(|reached| !node_volume.may_exceed(reached)) =>
+        {
+            return Step::SetClaimCapacity(claim.capacity);
+        }
         _ if !is_expanding(claim) => return with_resize_failure(claim, Step::NoOp),
         // The driver does not report its size, so only the growth of the file system can show it. Kubelet checks that
         // if the volume's capacity exceeds the claim's. Kubernetes' own expander, where it runs, has raised it already.
@@ -95,6 +109,9 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
         }
         _ => return with_resize_failure(claim, wait_for_node(observed, node_volume)),
     };
+    if claim.allocated > size && reached.is_some() && node_volume.may_exceed(size) {
+        return with_resize_failure(claim, wait_for_node(observed, node_volume));
+    }
     if volume.capacity != size {
         return Step::SetPersistentVolumeCapacity(size);
     }

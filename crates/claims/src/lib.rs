@@ -70,6 +70,8 @@ pub enum Step {
     DeletePersistentVolume,
     /// Removes our finalizer from the persistent volume.
     RemovePersistentVolumeFinalizer,
+    /// Sets the allocated size in the claim's status, which quota counts, before the size is requested of the node.
+    SetAllocatedResources(Bytes),
     /// Requests another size in the NodeVolume. Storage never shrinks below its actual size.
     RequestSize(Bytes),
     /// Sets the persistent volume's capacity to the measured size of its storage.

@@ -96,6 +96,14 @@ impl Claim {
         self.binding == Binding::This
     }
 
+    /// Whether a size has to be allocated in the claim's status before it is requested of a node. Quota counts the
+    /// larger of request and allocated size (`pkg/quota/v1/evaluator/core/persistent_volume_claims.go`), and its author
+    /// may lower the request down to the capacity at any time. An API server that drops allocated sizes lets nobody lower
+    /// a request.
+    pub(super) fn lacks_allocation(&self, size: Bytes) -> bool {
+        size > self.allocated.max(self.capacity) && !self.drops_allocated
+    }
+
     /// Whether the claim may request more storage than it has.
     pub(super) fn may_expand(&self) -> bool {
         self.is_bound() && !self.deleting
@@ -118,6 +126,10 @@ pub struct Claim {
     pub request: Bytes,
     /// The capacity in its status, once it is bound.
     pub capacity: Bytes,
+    /// The allocated size in its status, or 0: what was ordered for it, and may be reached whatever it requests by now.
+    pub allocated: Bytes,
+    /// Whether the API server drops allocated sizes, as it does without `RecoverVolumeExpansionFailure`.
+    pub drops_allocated: bool,
     /// The volume to which it is bound.
     pub binding: Binding,
     /// Whether it is being deleted.
@@ -242,6 +254,12 @@ impl NodeVolume {
     /// Whether nothing on the node has to grow any more for a claim of this size.
     pub(super) fn is_expanded(&self, size: Bytes) -> bool {
         !self.node_expansion_required || self.file_system_size.is_some_and(|has| has >= size)
+    }
+
+    /// Whether the node may still be growing the storage beyond this size: more was ordered once, and the node has not
+    /// measured the storage since that was taken back.
+    pub(super) fn may_exceed(&self, size: Bytes) -> bool {
+        self.max_requested_size > size && (!self.answered || self.problem.is_some())
     }
 
     /// A message for people if the node reports a size that rounding does not explain.

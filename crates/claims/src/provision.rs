@@ -226,6 +226,9 @@ fn recreate_node_volume(observed: &Observed) -> Option<Step> {
         Some(most) => Step::Blocked(format!(
             "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node (in spec.node and in the label flexvol.dev/node) and with the size that its storage has"
         )),
+        None if claim.is_bound() && claim.lacks_allocation(size) => {
+            Step::SetAllocatedResources(size)
+        }
         None => Step::RecreateNodeVolume {
             state: StorageState::Present,
             size,

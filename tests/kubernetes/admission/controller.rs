@@ -270,8 +270,13 @@ fn statuses(points: &Points) {
             "allocatedResources": {"storage": "128Mi"},
             "allocatedResourceStatuses": {"storage": "NodeResizePending"},
         });
+        let allocated = json!({
+            "allocatedResources": {"storage": "128Mi"},
+            "allocatedResourceStatuses": {"storage": "ControllerResizeInProgress"},
+        });
         for (own, rest) in [
             (Some(failed), json!({})),
+            (None, allocated),
             (Some(waits), grown),
             (None, json!({})),
         ] {

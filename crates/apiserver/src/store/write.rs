@@ -124,6 +124,11 @@ impl Store {
         let finalizers = (!held.is_empty()).then(|| json!(held));
         put_or_remove(&mut after["metadata"], "finalizers", json!(finalizers));
         kind.shape_status(&mut after["status"]);
+        if self.drops_allocated && kind.kind == "PersistentVolumeClaim" && part == Part::Status {
+            for field in ["allocatedResources", "allocatedResourceStatuses"] {
+                put_or_remove(&mut after["status"], field, Value::Null);
+            }
+        }
         if after["status"].is_null() {
             put_or_remove(&mut after, "status", Value::Null);
         }

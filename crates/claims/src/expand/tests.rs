@@ -63,6 +63,8 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
             wish: Wish::Nothing,
             request: Bytes(request),
             capacity: Bytes(10),
+            allocated: Bytes(request),
+            drops_allocated: false,
             binding: Binding::This,
             deleting: false,
             forbidden: None,
@@ -268,6 +270,49 @@ fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
         decide(&observed),
         Step::Blocked("the node is lost".to_owned())
     );
+}
+
+#[test]
+fn what_is_ordered_is_allocated_first() {
+    let next = |change: &dyn Fn(&mut Claim)| {
+        let mut observed = observed(20, 10);
+        let claim = observed.claim.as_mut().unwrap();
+        claim.allocated = Bytes(0);
+        change(claim);
+        decide(&observed)
+    };
+    let (allocate, resize) = (
+        Step::SetAllocatedResources(Bytes(20)),
+        Step::RequestSize(Bytes(20)),
+    );
+    assert_eq!(next(&|_| {}), allocate);
+    assert_eq!(next(&|claim| claim.allocated = Bytes(15)), allocate);
+    assert_eq!(next(&|claim| claim.allocated = Bytes(20)), resize);
+    assert_eq!(next(&|claim| claim.allocated = Bytes(30)), resize);
+    assert_eq!(next(&|claim| claim.drops_allocated = true), resize);
+    let forbidden = next(&|claim| claim.forbidden = Some("at most 15".to_owned()));
+    assert_eq!(forbidden, Step::SetResizeFailure("at most 15".to_owned()));
+}
+
+#[test]
+fn what_was_ordered_stays_allocated_until_the_node_has_measured_less() {
+    // 100 was ordered before.
+    let next = |request: u64, reached: u64, answered: bool| {
+        let mut observed = observed(request, request);
+        observed.claim.as_mut().unwrap().allocated = Bytes(100);
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        node_volume.max_requested_size = Bytes(100);
+        node_volume.answer = Answer::Present(Some(Bytes(reached)));
+        node_volume.answered = answered;
+        decide(&observed)
+    };
+    let capacity = |size: u64| Step::SetPersistentVolumeCapacity(Bytes(size));
+    assert_eq!(next(20, 20, false), Step::NoOp);
+    assert_eq!(next(20, 20, true), capacity(20));
+    assert_eq!(next(20, 100, false), capacity(100), "it has it");
+    // Kubelet finished a growth to 10 meanwhile.
+    assert_eq!(next(10, 10, false), Step::NoOp);
+    assert_eq!(next(10, 10, true), Step::SetClaimCapacity(Bytes(10)));
 }
 
 #[test]

@@ -221,7 +221,17 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
         observed.volume.as_mut().unwrap().capacity = Bytes(30);
         let claim = observed.claim.as_mut().unwrap();
         (claim.request, claim.max_size) = (Bytes(request), most.map(Bytes));
-        match decide(&observed) {
+        let step = decide(&observed);
+        let step = match step {
+            // Quota counts the size first.
+            Step::SetAllocatedResources(size) => {
+                assert!(size > Bytes(30));
+                observed.claim.as_mut().unwrap().allocated = size;
+                decide(&observed)
+            }
+            step => step,
+        };
+        match step {
             Step::RecreateNodeVolume { size, .. } => Some(size.0),
             Step::Blocked(_) => None,
             other => panic!("{other:?}"),

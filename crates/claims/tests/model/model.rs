@@ -52,6 +52,8 @@ struct ClaimObject {
     selected: Option<Node>,
     request: u64,
     capacity: u64,
+    /// The allocated size in its status.
+    allocated: u64,
     /// The size that kubelet has to reach.
     awaits_node: Option<u64>,
     failure: Option<String>,
@@ -80,6 +82,10 @@ struct NodeVolumeObject {
     node: Node,
     wanted: StorageState,
     size: u64,
+    /// The largest size that was ever requested.
+    most: u64,
+    /// Whether its node has acted since another size was requested.
+    answered: bool,
     published: Published,
     /// Whether it was recreated from the volume, so that the storage exists already.
     recalled: bool,
@@ -136,6 +142,8 @@ pub struct World {
     cached: Option<Cached>,
     /// A node's current work: the node, the desired state that it read, the size, and whether it was recalled.
     working: Option<(Node, StorageState, u64, bool)>,
+    /// Whether a leader has seen that the API server drops allocated sizes.
+    drops_allocated: bool,
     /// Whether a node lacks capacity.
     full: [bool; 2],
     /// Whether the first node is unavailable. Meanwhile there are no other accidents, to limit the number of states.
@@ -174,6 +182,7 @@ impl World {
             let_go: false,
             cached: None,
             working: None,
+            drops_allocated: false,
             full: [false; 2],
             away: None,
         }

@@ -50,23 +50,21 @@ pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> 
     }
 }
 
-/// Like [`next_callout`], if it is known whether the answer is for the current generation. An implausible size must not
-/// prevent growth, so it is measured again, once after each change of the NodeVolume.
+/// Like [`next_callout`], if it is known whether the answer is for the current generation. Some sizes are measured again,
+/// once after each change of the NodeVolume, or again if that failed: an implausible one, which must not prevent growth,
+/// and one below the largest that was ever ordered, which a former call may have reached since.
 #[must_use]
 pub fn due_callout(
     node_volume: &NodeVolumeSpec,
     answer: &NodeVolumeStatus,
     is_answered: bool,
 ) -> Callout {
+    let most = node_volume.max_requested_size();
     match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
         (Callout::Nothing, Some(said))
             if node_volume.state == StorageState::Present
-                && !is_answered
-                && believed(
-                    said,
-                    Bytes(node_volume.size),
-                    node_volume.max_requested_size(),
-                ) != said =>
+                && (!is_answered || answer.error.is_some())
+                && (said < most || believed(said, Bytes(node_volume.size), most) != said) =>
         {
             Callout::Expand {
                 new: node_volume.size,
@@ -102,6 +100,7 @@ pub fn made<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::v1alpha1::VolumeError;
     use serde_json::{from_value, json};
 
     fn node_volume(wanted: StorageState, size: u64, published: bool) -> NodeVolumeSpec {
@@ -181,5 +180,28 @@ mod tests {
         assert_eq!(of(u64::MAX / 2, true), Callout::Nothing);
         assert_eq!(of(25, false), Callout::Nothing, "drivers round up");
         assert_eq!(of(10, false), Callout::Expand { new: 20, old: 10 });
+    }
+
+    #[test]
+    fn what_a_former_larger_order_may_have_reached_is_measured_until_that_succeeds() {
+        let mut node_volume = node_volume(StorageState::Present, 20, true);
+        let present = |size: u64| answer(Some(StorageState::Present), Some(size));
+        let measure = Callout::Expand { new: 20, old: 20 };
+        node_volume.max_requested_size = Some(100);
+        assert_eq!(due_callout(&node_volume, &present(20), false), measure);
+        assert_eq!(
+            due_callout(&node_volume, &present(20), true),
+            Callout::Nothing
+        );
+        assert_eq!(
+            due_callout(&node_volume, &present(100), false),
+            Callout::Nothing
+        );
+        let mut failed = present(20);
+        failed.error = Some(VolumeError {
+            class: "retryable".to_owned(),
+            message: "busy".to_owned(),
+        });
+        assert_eq!(due_callout(&node_volume, &failed, true), measure);
     }
 }

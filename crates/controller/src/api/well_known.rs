@@ -64,6 +64,9 @@ pub const LARGEST: &str = "flexvol.dev/largest";
 /// Condition of a claim: kubelet has to grow the file system.
 pub const FILE_SYSTEM_RESIZE_PENDING: &str = "FileSystemResizePending";
 
+/// Resize status of a claim: its storage grows, and then its file system.
+pub const CONTROLLER_RESIZE_IN_PROGRESS: &str = "ControllerResizeInProgress";
+
 /// Condition of a claim: its storage did not grow. Kubernetes has used this name since 1.31.
 pub const FAILED: &str = "ControllerResizeError";
 

@@ -2,7 +2,8 @@
 
 use super::meta::storage;
 use crate::api::well_known::{
-    CLASS, FAILED, FILE_SYSTEM_RESIZE_PENDING, PROVISIONER, SELECTED_NODE, is_object_name,
+    CLASS, CONTROLLER_RESIZE_IN_PROGRESS, FAILED, FILE_SYSTEM_RESIZE_PENDING, PROVISIONER,
+    SELECTED_NODE, is_object_name,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{
@@ -100,6 +101,22 @@ pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
     storage(status.and_then(|status| status.capacity.as_ref()))
 }
 
+/// The allocated size in the claim's status, or 0.
+pub(crate) fn allocated(claim: &PersistentVolumeClaim) -> Bytes {
+    let status = claim.status.as_ref();
+    storage(status.and_then(|status| status.allocated_resources.as_ref()))
+}
+
+/// Whether its size is still to change: it requests more than it has, or more is allocated.
+pub(crate) fn is_resizing(claim: &PersistentVolumeClaim) -> bool {
+    is_expanding(claim) || is_overallocated(claim)
+}
+
+/// Whether more is allocated than the claim requests and has, as after a request that was lowered.
+fn is_overallocated(claim: &PersistentVolumeClaim) -> bool {
+    is_bound(claim) && allocated(claim) > asked(claim).max(capacity(claim))
+}
+
 /// The size to which kubelet has to grow the claim's file system. Without `allocatedResources`, which API servers
 /// before 1.32 drop, kubelet takes the persistent volume's capacity, which may exceed the request.
 pub(crate) fn file_system_resize_pending(
@@ -112,8 +129,9 @@ pub(crate) fn file_system_resize_pending(
         .allocated_resource_statuses
         .as_ref()
         .and_then(|all| all.get("storage"));
-    // Kubelet has given up, and does not retry (`runPreCheck` in node_expander.go).
-    if of_storage.is_some_and(|word| word == "NodeResizeInfeasible") {
+    // Kubelet has given up, and does not retry, or waits for the storage (`runPreCheck` in node_expander.go).
+    let waits = ["NodeResizeInfeasible", CONTROLLER_RESIZE_IN_PROGRESS];
+    if of_storage.is_some_and(|word| waits.contains(&word.as_str())) {
         return None;
     }
     let allocated = status.allocated_resources.as_ref();

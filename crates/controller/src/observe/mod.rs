@@ -16,7 +16,9 @@ use crate::{
     client::Read,
     drivers::ServedDrivers,
     k8s::{
-        claim::{self, capacity, failure, file_system_resize_pending, is_bound, is_expanding},
+        claim::{
+            self, allocated, capacity, failure, file_system_resize_pending, is_bound, is_expanding,
+        },
         class,
         meta::{has_finalizer, storage, uid},
         volume::{claimed_by, is_ours, lost_its_claim},
@@ -39,6 +41,8 @@ pub struct VolumeObjects {
     pub claim: Option<PersistentVolumeClaim>,
     /// Whether the claim was read in part.
     pub claim_is_truncated: bool,
+    /// Whether the API server drops allocated sizes of claims. Set by the caller.
+    pub drops_allocated: bool,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
     /// The NodeVolume of that name.
@@ -281,6 +285,8 @@ impl VolumeObjects {
             wish: provisioning::wish(claim, class, ours),
             request,
             capacity,
+            allocated: allocated(claim),
+            drops_allocated: self.drops_allocated,
             // Kubernetes never changes the name, whoever wrote it.
             binding: match spec.volume_name.as_deref() {
                 _ if self.claim_is_truncated => Binding::Unknown,

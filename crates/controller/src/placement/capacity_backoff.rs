@@ -44,7 +44,12 @@ impl CapacityBackoff {
 
     /// Whether the pause lasts.
     pub fn pauses(&self) -> bool {
-        self.since.elapsed() < self.pause()
+        self.lasts(PAUSE)
+    }
+
+    /// Whether a pause of another length after these failures lasts.
+    pub fn lasts(&self, pause: Backoff) -> bool {
+        self.since.elapsed() < pause.after(self.times)
     }
 
     /// Whether the failure is too long ago to count.

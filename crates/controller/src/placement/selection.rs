@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const UNSCHEDULABLE_FOR: Duration = Duration::from_secs(60);
 
 /// Number of nodes whose drivers call a volume infeasible after which no other is tried: each takes half a minute.
-const REFUSALS: usize = 2;
+const REFUSALS: u32 = 2;
 
 /// Why pods do not run on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,11 +121,9 @@ impl Nodes {
     /// Returns why no other node is tried: several drivers call the volume infeasible.
     pub fn infeasible_reason(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
         let failures = self.volume_failures();
-        let words: Vec<_> = failures.infeasible(asker, class).take(REFUSALS).collect();
-        (words.len() == REFUSALS).then(|| {
+        failures.infeasible(asker, class, REFUSALS).map(|words| {
             format!(
-                "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({}); make a claim that it can have",
-                words[0]
+                "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({words}); make a claim that it can have"
             )
         })
     }

@@ -234,7 +234,16 @@ async fn what_one_tenants_claims_make_fail_says_nothing_of_a_node_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn what_two_nodes_call_infeasible_is_asked_of_no_third_and_counts_against_none() {
-    let nodes = nodes(&[("one", Some(30)), ("two", Some(20)), ("three", Some(10))]);
+    let rooms = [("one", Some(30)), ("two", Some(20)), ("three", Some(10))];
+    let nodes = nodes(&rooms);
+    let beats = std::cell::Cell::new(0);
+    let wait = async |seconds| {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        beats.set(beats.get() + 1);
+        for (name, room) in rooms {
+            nodes.put(node(name, beats.get(), room));
+        }
+    };
     let choose = |asker| nodes.select_node("a/b", "class", Bytes(1), asker);
     let refuse = |node| {
         let least = "a volume has at least 1Mi";
@@ -242,6 +251,8 @@ async fn what_two_nodes_call_infeasible_is_asked_of_no_third_and_counts_against_
     };
     refuse("one");
     assert_eq!(nodes.infeasible_reason("class", of("v")), None);
+    // The second node may take long, and the first is not asked again meanwhile.
+    wait(300).await;
     assert_eq!(choose(of("v")).unwrap(), "two");
     assert_eq!(choose(of("w")).unwrap(), "one", "of the same tenant");
     assert!(
@@ -260,8 +271,15 @@ async fn what_two_nodes_call_infeasible_is_asked_of_no_third_and_counts_against_
     }
     assert!(choose(of("v")).is_err(), "another volume can be had");
     assert_eq!(nodes.capacities("a/b", "class").len(), 3);
-    tokio::time::advance(Duration::from_secs(60)).await;
+    wait(599).await;
+    assert!(choose(of("v")).is_err(), "the last verdict counts");
+    wait(1).await;
     assert_eq!(choose(of("v")).unwrap(), "one", "now and then it is tried");
+    refuse("one");
+    wait(1199).await;
+    assert!(choose(of("v")).is_err(), "and ever more rarely");
+    wait(1).await;
+    assert!(choose(of("v")).is_ok());
 }
 
 #[test]

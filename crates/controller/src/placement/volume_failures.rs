@@ -4,8 +4,9 @@
 //! times: a node that reports that again and again and makes nothing would keep the volume from all others.
 
 use super::{VolumeRequest, capacity_backoff::CapacityBackoff};
+use crate::runtime::backoff::Backoff;
 use flexvol_sdk::{Bytes, ErrorClass};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Maximum number of remembered volumes, and of nodes for each.
 const MOST_VOLUMES: usize = 4096;
@@ -16,6 +17,14 @@ const WORDS: usize = 256;
 
 /// Number of failures in a row from which on nothing that the node reports ends the pause.
 const FORGIVEN: u32 = 5;
+
+/// Pause before a volume that drivers call infeasible is tried again. What a claim requests never changes before it is
+/// bound, so only another configuration of the driver can help. Trying a node takes half a minute, or several on a busy
+/// one, and the first verdict has to count for longer than that.
+const INFEASIBLE: Backoff = Backoff {
+    first: Duration::from_secs(600),
+    longest: Duration::from_secs(3600),
+};
 
 /// The failures at each volume.
 #[derive(Debug, Default)]
@@ -39,7 +48,11 @@ struct Failed {
 
 impl Failed {
     fn pauses(&self) -> bool {
-        (self.counts || self.pause.times() >= FORGIVEN) && self.pause.pauses()
+        let pauses = match self.infeasible {
+            Some(_) => self.pause.lasts(INFEASIBLE),
+            None => self.pause.pauses(),
+        };
+        (self.counts || self.pause.times() >= FORGIVEN) && pauses
     }
 }
 
@@ -81,12 +94,23 @@ impl VolumeFailures {
         failed.is_some_and(|failed| failed.class == class && failed.pauses())
     }
 
-    /// Returns the messages of drivers that recently called this volume of the class infeasible.
-    pub fn infeasible(&self, asker: VolumeRequest<'_>, class: &str) -> impl Iterator<Item = &str> {
-        let nodes = self.0.get(asker.volume).into_iter();
-        let failed = nodes.flat_map(|of| of.nodes.values());
-        let lately = failed.filter(move |failed| failed.class == class && failed.pauses());
-        lately.filter_map(|failed| failed.infeasible.as_deref())
+    /// Returns the message of a driver if drivers of at least so many nodes call this volume of the class infeasible, and
+    /// no node is to be asked now. The pause grows with every verdict, whichever node gives it.
+    pub fn infeasible(&self, asker: VolumeRequest<'_>, class: &str, least: u32) -> Option<&str> {
+        let nodes = self.0.get(asker.volume)?.nodes.values();
+        let counts = |failed: &&Failed| failed.class == class && !failed.pause.is_long_ago();
+        let (mut nodes_count, mut times, mut last) = (0, 0_u32, None);
+        for failed in nodes.filter(counts) {
+            let Some(words) = &failed.infeasible else {
+                continue;
+            };
+            nodes_count += 1;
+            times = times.saturating_add(failed.pause.times());
+            last = last.max(Some((failed.pause.since(), words.as_str())));
+        }
+        let (since, words) = last.filter(|_| nodes_count >= least)?;
+        let pause = INFEASIBLE.after((times + 1).saturating_sub(least));
+        (since.elapsed() < pause).then_some(words)
     }
 
     /// Forgives a node that made a volume of the class. What is infeasible stays so.
@@ -191,9 +215,10 @@ mod tests {
             failures.has_failed(first, "one", "class")
                 && !failures.has_failed(first, "two", "class")
         );
-        let words: Vec<_> = failures.infeasible(first, "class").collect();
-        assert_eq!((words.len(), words[0].len()), (1, WORDS));
-        assert_eq!(failures.infeasible(first, "another").count(), 0);
+        let words = failures.infeasible(first, "class", 1);
+        assert_eq!(words.map(str::len), Some(WORDS));
+        assert_eq!(failures.infeasible(first, "class", 2), None);
+        assert_eq!(failures.infeasible(first, "another", 1), None);
         failures.made_one("one", "class");
         assert!(
             failures.has_failed(first, "one", "class"),

@@ -139,18 +139,7 @@ pub fn given_up() {
             words = found.unwrap_or_default();
             !words.is_empty()
         })?;
-        // The command as the message contains it.
-        let (_, command) = words.split_once("kubectl patch nodevolume ").unwrap();
-        let (name, rest) = command
-            .split_once(" --subresource=status --type=merge --patch '")
-            .unwrap();
-        let status: Value = serde_json::from_str(rest.trim_end_matches('\'')).unwrap();
-        let key = Key::new("NodeVolume", "", name);
-        world
-            .server
-            .store()
-            .merge_status(&key, &status["status"])
-            .unwrap();
+        world.carry_out(&words);
         world.eventually("the objects to go", |world| {
             let store = world.server.store();
             store.count("PersistentVolume") + store.count("NodeVolume") == 0

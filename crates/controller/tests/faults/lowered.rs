@@ -2,8 +2,11 @@
 
 use crate::world::{MEBI, SCRIPT, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
-use serde_json::json;
-use std::fs;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// Starts with a bound claim, on a node whose driver runs `first` before it grows a volume.
 fn start(world: &mut World, first: &str) -> Result<(), String> {
@@ -30,6 +33,11 @@ fn counts(world: &World, size: &str) -> bool {
         && volume["spec"]["capacity"]["storage"] == size
 }
 
+/// What quota counts besides the request.
+fn allocated(world: &World) -> Value {
+    world.the_claim("data")["status"]["allocatedResources"]["storage"].clone()
+}
+
 pub fn while_it_expands(kubernetes: Kubernetes) {
     tell(World::beside(kubernetes), |world| {
         let (begun, goes_on) = (world.path("begun"), world.path("goes-on"));
@@ -39,8 +47,14 @@ pub fn while_it_expands(kubernetes: Kubernetes) {
         )?;
         world.ask_for("data", "100Mi");
         world.eventually("the driver to work", |_| fs::exists(&begun).unwrap())?;
+        assert_eq!(allocated(world), "100Mi", "it counts before it is ordered");
         world.ask_for("data", "20Mi");
         world.eventually("less to be ordered", |world| ordered(world) == 20 * MEBI)?;
+        let lowered = Instant::now();
+        world.eventually("a second to pass", |_| {
+            lowered.elapsed() > Duration::from_secs(1)
+        })?;
+        assert_eq!(allocated(world), "100Mi", "the driver is still at work");
         fs::write(&goes_on, "").unwrap();
         world.eventually("what is had to be counted", |world| counts(world, "100Mi"))?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [100 * MEBI]);
@@ -49,22 +63,62 @@ pub fn while_it_expands(kubernetes: Kubernetes) {
     });
 }
 
-/// Kubernetes' own expander has written the larger size, which the storage never had.
-pub fn without_room() {
-    tell(World::beside(Kubernetes { expands: true }), |world| {
+/// Kubernetes' own expander, or else the controller, has written the larger size, which the storage never had.
+pub fn without_room(kubernetes: Kubernetes) {
+    tell(World::beside(kubernetes), |world| {
         let full = r#"[ "$4" -le 20971520 ] || { echo '{"status":"Failure","message":"there is no room","errorClass":"exhausted"}'; exit 1; }"#;
         start(world, full)?;
         world.ask_for("data", "100Mi");
         world.eventually("its author to be told", |world| {
             world.told("there is no room")
         })?;
-        let status = &world.the_claim("data")["status"];
-        assert_eq!(status["allocatedResources"]["storage"], "100Mi");
+        assert_eq!(allocated(world), "100Mi");
         world.ask_for("data", "20Mi");
         world.eventually("the claim to have less", |world| counts(world, "20Mi"))?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The node is away while more is ordered, and while that is taken back.
+pub fn unanswered() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        start(world, "")?;
+        world.kill("node");
+        world.ask_for("data", "100Mi");
+        world.eventually("more to be ordered", |world| ordered(world) == 100 * MEBI)?;
+        world.ask_for("data", "20Mi");
+        world.eventually("less to be ordered", |world| ordered(world) == 20 * MEBI)?;
+        assert_eq!(allocated(world), "100Mi");
+        world.start_agent("node", &[]);
+        world.eventually("the claim to have less", |world| counts(world, "20Mi"))?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// An API server that drops allocated sizes lets nobody lower a request. That is found once.
+pub fn dropped() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.server.store().drop_allocated_resources();
+        world.start_on_a_node();
+        let mut writes = Vec::new();
+        for name in ["one", "two"] {
+            world.claim(name, "plain");
+            world.eventually("the claim to be bound", |world| world.is_bound(name))?;
+            world.ask_for(name, "20Mi");
+            world.eventually("the claim to have grown", |world| {
+                world.the_claim(name)["status"]["capacity"]["storage"] == "20Mi"
+            })?;
+            let write = format!("PATCH PersistentVolumeClaim/status {name}");
+            let all = world.server.requests().into_iter();
+            writes.push(all.filter(|request| *request == write).count());
+            world.delete_claim(name);
+            world.eventually("nothing to be left", World::nothing_is_left)?;
+        }
+        assert_eq!(writes, [2, 1]);
+        Ok(())
     });
 }
 

@@ -137,6 +137,12 @@ fn a_node_whose_driver_fails_again_and_again_loses_the_volume_to_another() {
 }
 
 #[test]
+fn what_a_node_can_neither_make_nor_delete_is_made_elsewhere_when_a_person_says_that_it_is_not_there()
+ {
+    unable::undeletable();
+}
+
+#[test]
 fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_two_nodes() {
     unable::infeasible();
 }
@@ -327,7 +333,18 @@ fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
 
 #[test]
 fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
-    lowered::without_room();
+    lowered::without_room(Kubernetes { expands: false });
+    lowered::without_room(Kubernetes { expands: true });
+}
+
+#[test]
+fn a_request_that_is_lowered_counts_as_ordered_until_the_node_has_measured_less() {
+    lowered::unanswered();
+}
+
+#[test]
+fn a_claim_grows_where_the_api_server_drops_allocated_sizes() {
+    lowered::dropped();
 }
 
 #[test]

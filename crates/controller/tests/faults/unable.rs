@@ -124,6 +124,39 @@ pub fn failing() {
     });
 }
 
+/// A driver that makes nothing and deletes nothing. Whether there is storage is unknown, so a person has to say that.
+pub fn undeletable() {
+    tell(World::start(), |world| {
+        for node in ["a", "b"] {
+            world.node(node);
+        }
+        world.install_script("b", &BOASTS.replace("delete)", "none)"));
+        world.start_controller(&["--rate=1000"]);
+        for node in ["a", "b"] {
+            world.start_agent(node, &[]);
+        }
+        known(world, 2)?;
+        world.claim("data", "plain");
+        let mut words = String::new();
+        world.eventually("its author to be told", |world| {
+            let events = world.server.store().all("Event");
+            let mut messages = events.iter().filter_map(|event| event["message"].as_str());
+            let found = messages.find(|words| words.contains("kubectl patch nodevolume "));
+            words = found.unwrap_or_default().to_owned();
+            !words.is_empty()
+        })?;
+        assert!(
+            words.starts_with("node b: the pool is read-only; "),
+            "{words}"
+        );
+        assert!(world.storage().is_empty() && !world.is_bound("data"));
+        world.carry_out(&words);
+        world.eventually("it to be bound elsewhere", |world| world.is_bound("data"))?;
+        assert_eq!(world.nodes_of_storage(), ["a"]);
+        Ok(())
+    });
+}
+
 pub fn podless() {
     let keeps_out = |spec: Value, rest: &[&str]| -> Vec<String> {
         let mut found = Vec::new();
@@ -199,6 +232,7 @@ pub fn equal() {
 
 /// A tenant requests less than the minimum size of every driver.
 pub fn infeasible() {
+    const CLAIMS: usize = 9;
     tell(World::start(), |world| {
         let least = r#" [ "$(value requestBytes "$2")" -ge 1048576 ] || { echo '{"status":"Failure","message":"a volume has at least 1Mi","errorClass":"infeasible"}' && exit 1; }"#;
         for node in ["a", "b", "c"] {
@@ -209,7 +243,7 @@ pub fn infeasible() {
         world.start_controller(&["--rate=1000"]);
         known(world, 3)?;
         let claim = |number: usize| ("tenant", format!("c{number}"));
-        for number in 0..9 {
+        for number in 0..CLAIMS {
             let (namespace, name) = claim(number);
             world.make(
                 "PersistentVolumeClaim",
@@ -222,18 +256,18 @@ pub fn infeasible() {
                 }),
             );
         }
-        world.eventually("all of them to be refused", |world| {
-            (0..9).all(|number| {
+        for number in 0..CLAIMS {
+            world.eventually("the claim to be refused", |world| {
                 let (namespace, name) = claim(number);
                 let claim = world.get("PersistentVolumeClaim", namespace, &name);
                 told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
-            })
-        })?;
+            })?;
+        }
         let requests = world.server.requests();
         let node_volumes = requests
             .iter()
             .filter(|asked| asked.starts_with("POST NodeVolume"));
-        assert!(node_volumes.count() <= 2 * 9, "no third node is asked");
+        assert_eq!(node_volumes.count(), 2 * CLAIMS, "no third node is asked");
         claims(world, "plain", &names(1))?;
         let claim = world.the_claim("c0");
         assert!(!told_of(world, &claim, "node"), "it had a node at once");

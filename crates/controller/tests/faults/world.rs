@@ -136,6 +136,18 @@ impl World {
         messages.any(|message| message.contains(words))
     }
 
+    /// Patches a NodeVolume's status as the command in a message does.
+    pub fn carry_out(&self, message: &str) {
+        let (_, command) = message.split_once("kubectl patch nodevolume ").unwrap();
+        let (name, rest) = command
+            .split_once(" --subresource=status --type=merge --patch '")
+            .unwrap();
+        let patch: Value = serde_json::from_str(rest.trim_end_matches('\'')).unwrap();
+        let key = Key::new("NodeVolume", "", name);
+        let mut store = self.server.store();
+        store.merge_status(&key, &patch["status"]).unwrap();
+    }
+
     pub fn nothing_is_left(&self) -> bool {
         let store = self.server.store();
         let kinds = ["PersistentVolumeClaim", "PersistentVolume", "NodeVolume"];

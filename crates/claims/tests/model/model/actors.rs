@@ -67,12 +67,16 @@ impl World {
                 if !pending {
                     return None;
                 }
-                let request = claim.request;
+                // It goes on with what was allocated.
+                let request = claim.request.max(claim.allocated);
                 let volume = next.volume.as_mut()?;
                 volume.capacity = volume.capacity.max(request);
                 // Kubernetes' expander drops the outcome of a former growth.
                 let claim = next.claim.as_mut()?;
                 claim.awaits_node = Some(request);
+                if !self.setting.drops_allocated {
+                    claim.allocated = request;
+                }
                 claim.failure = None;
             }
             Actor::Kubelet => {
@@ -176,9 +180,11 @@ impl World {
             {
                 true
             }
-            (StorageState::Present, Answer::Present(size)) => {
-                size.is_none_or(|size| size.0 >= node_volume.size)
-            }
+            (StorageState::Present, Answer::Present(size)) => size.is_none_or(|size| {
+                let is_plausible = size.0 >= node_volume.most && size.0 != HUGE;
+                let is_measured = node_volume.answered && !node_volume.full || is_plausible;
+                size.0 >= node_volume.size && is_measured
+            }),
             // Lost storage of a recreated NodeVolume is never provisioned again: the driver fails to find it.
             (StorageState::Present, Answer::None) => node_volume.recalled && node_volume.full,
             _ => false,
@@ -248,6 +254,7 @@ impl World {
         {
             node_volume.answer = answer;
             node_volume.full = full;
+            node_volume.answered |= node_volume.size == size;
         }
         Some(next)
     }

@@ -29,6 +29,8 @@ impl World {
             } else {
                 claim.request
             }),
+            allocated: bytes(claim.allocated),
+            drops_allocated: self.drops_allocated,
             binding: match claim.named {
                 None => Binding::None,
                 Some(true) if claim.is_bound() => Binding::This,
@@ -60,8 +62,8 @@ impl World {
             node: NAMES[node_volume.node].to_owned(),
             desired: node_volume.wanted,
             size: bytes(node_volume.size),
-            max_requested_size: bytes(node_volume.size),
-            answered: true,
+            max_requested_size: bytes(node_volume.most),
+            answered: node_volume.answered,
             outdated: node_volume.outdated,
             published: node_volume.published,
             answer: node_volume.answer,

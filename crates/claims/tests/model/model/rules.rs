@@ -65,6 +65,7 @@ impl World {
         {
             return Err("a volume was published without storage".to_owned());
         }
+        next.is_counted()?;
         if next.counts().any(|size| size > BIG) {
             return Err("a size is counted that nobody asked for".to_owned());
         }
@@ -114,6 +115,29 @@ impl World {
         let awaited = self.claim.as_ref().and_then(|claim| claim.awaits_node);
         let of_volume = self.volume.as_ref().map(|volume| volume.capacity);
         of_claim.into_iter().chain(awaited).chain(of_volume)
+    }
+
+    /// Checks that quota counts whatever the storage has or may still get: what was ordered, and what a node works at.
+    /// Quota counts the larger of request and allocated size, and no capacity of a volume that was handed on.
+    fn is_counted(&self) -> Result<(), String> {
+        let (Some(claim), Some(node_volume)) = (&self.claim, &self.node_volume) else {
+            return Ok(());
+        };
+        let is_exempt = self.setting.sizeless || self.handed_on || self.forced || !claim.is_bound();
+        let counted = claim.request.max(claim.allocated);
+        let working = self.working.map_or(0, |(.., size, _)| size);
+        let has = self.storage[node_volume.node].unwrap_or_default();
+        // Of a node that says arbitrary sizes, only what was ordered is known.
+        let may_have = match self.setting.implausible_sizes {
+            true => node_volume.size,
+            false => node_volume.size.max(working).max(has),
+        };
+        if !is_exempt && may_have > counted {
+            return Err(format!(
+                "quota counts {counted}, and more is ordered or had"
+            ));
+        }
+        Ok(())
     }
 
     fn measured(&self) -> u64 {
@@ -264,6 +288,9 @@ impl World {
                 // If the class forbids the request, quota counts the request.
                 if !claim.deleting && !is_refused && claim.capacity < self.measured() {
                     return wrong("more is had than is counted");
+                }
+                if claim.allocated > claim.capacity.max(claim.request) {
+                    return wrong("more is counted than is had and requested");
                 }
                 if stored != 1 || self.volume.is_none() || self.node_volume.is_none() {
                     return wrong("a bound claim has not exactly one storage");

@@ -14,6 +14,8 @@ pub struct Setting {
     /// Whether a user may lower an impossible request. The only other accidents are full nodes and a stale cache, to
     /// limit the number of states.
     pub lowers: bool,
+    /// Whether the API server drops allocated sizes, and so lets nobody lower a request.
+    pub drops_allocated: bool,
     /// Whether the claim's author writes arbitrary values. The only other accidents are those of leaders and
     /// administrators.
     pub tenant: Option<Tenant>,
@@ -45,6 +47,7 @@ impl Setting {
                 node_expansion_required: bit(2),
                 expander: bit(3),
                 lowers: bit(4),
+                drops_allocated: false,
                 tenant: None,
                 sizeless: false,
                 implausible_sizes: false,
@@ -71,7 +74,12 @@ impl Setting {
             implausible_sizes: true,
             ..bits(0b10010 | number << 2)
         });
+        let dropped = (0..4).map(move |number| Setting {
+            drops_allocated: true,
+            ..bits(0b00010 | number << 2)
+        });
         of_tenants
+            .chain(dropped)
             .chain(outgrown)
             .chain(sizeless)
             .chain(implausible_sizes)

@@ -27,6 +27,7 @@ impl World {
                     selected: None,
                     request: SMALL,
                     capacity: 0,
+                    allocated: 0,
                     awaits_node: None,
                     failure: None,
                 });
@@ -180,6 +181,7 @@ impl World {
             request: SMALL,
             // Kubernetes takes the volume's capacity.
             capacity: volume.capacity,
+            allocated: 0,
             awaits_node: None,
             failure: None,
         });

@@ -19,6 +19,7 @@ impl World {
         let stays =
             self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
         self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
+        let drops_allocated = self.setting.drops_allocated;
         match step {
             Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
             Step::AddClaimFinalizer | Step::RemoveClaimFinalizer => {
@@ -50,6 +51,8 @@ impl World {
                         node,
                         wanted: StorageState::Present,
                         size: SMALL,
+                        most: SMALL,
+                        answered: true,
                         published: Published::No,
                         recalled: false,
                         outdated: false,
@@ -65,6 +68,8 @@ impl World {
                         node: volume.node,
                         wanted: *state,
                         size: size.0,
+                        most: size.0,
+                        answered: true,
                         published: Published::Seen,
                         recalled: true,
                         outdated: false,
@@ -117,8 +122,17 @@ impl World {
                     self.let_go = true;
                 }
             }
+            Step::SetAllocatedResources(size) => {
+                if let Some(claim) = self.claim.as_mut().filter(|_| !drops_allocated) {
+                    claim.allocated = size.0;
+                    claim.awaits_node = None;
+                }
+                self.drops_allocated = drops_allocated;
+            }
             Step::RequestSize(size) => {
                 if let Some(node_volume) = &mut self.node_volume {
+                    node_volume.answered = false;
+                    node_volume.most = node_volume.most.max(size.0);
                     node_volume.size = size.0;
                     node_volume.full = false;
                 }
@@ -131,12 +145,14 @@ impl World {
             Step::SetClaimCapacity(size) => {
                 if let Some(claim) = &mut self.claim {
                     claim.capacity = size.0;
+                    claim.allocated = if drops_allocated { 0 } else { size.0 };
                     claim.awaits_node = None;
                     claim.failure = None;
                 }
             }
             Step::SetFileSystemResizePending(size) => {
                 if let Some(claim) = &mut self.claim {
+                    claim.allocated = if drops_allocated { 0 } else { size.0 };
                     claim.awaits_node = Some(size.0);
                     claim.failure = None;
                 }

@@ -14,13 +14,14 @@ use crate::{
         candidate,
         context::Context,
         manifests::{
-            node_volume_for, persistent_volume, recreated_node_volume, with_capacity,
-            with_resize_failure, with_resize_pending, without_resize_failure,
+            node_volume_for, persistent_volume, recreated_node_volume, with_allocated,
+            with_capacity, with_resize_failure, with_resize_pending, without_resize_failure,
         },
         view::View,
     },
 };
 use anyhow::{Context as _, Result, anyhow};
+use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, Resource,
@@ -132,6 +133,10 @@ impl StepWriter<'_> {
                 });
                 view.put_volume(Some(patched(&self.all(), self.name, &patch).await?));
             }
+            Step::SetAllocatedResources(size) => {
+                let status = with_allocated(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
             Step::SetClaimCapacity(size) => {
                 let status = with_capacity(claim(live)?, *size);
                 self.patch_claim_status(live, status).await?;
@@ -199,6 +204,7 @@ impl StepWriter<'_> {
 
     async fn patch_claim_status(&self, live: &mut VolumeObjects, status: Value) -> Result<()> {
         let claim = claim(live)?;
+        let allocates = !status["allocatedResources"].is_null();
         let patch = json!({
             "metadata": {"resourceVersion": claim.metadata.resource_version},
             "status": status,
@@ -210,6 +216,10 @@ impl StepWriter<'_> {
             .await
             .context("write the claim's status")?;
         live.put_claim(Some(patched));
+        if allocates && !live.claim_is_truncated {
+            live.drops_allocated = claim::allocated(self::claim(live)?) == Bytes(0);
+            self.context.note_dropped_allocation(live.drops_allocated);
+        }
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -47,6 +47,8 @@ pub struct Context {
     pub(super) queue: Arc<Queue>,
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) metrics: Metrics,
+    /// Whether the API server dropped allocated sizes of claims when this process last wrote one.
+    drops_allocated: AtomicBool,
     /// Expansions in progress.
     pub(super) expansions: Expansions,
     /// Number of watches.
@@ -86,10 +88,22 @@ impl Context {
                 metrics.of_queue(WORKERS.kind),
             )),
             metrics,
+            drops_allocated: AtomicBool::new(false),
             expansions: Expansions::default(),
             watches: AtomicU8::new(0),
             synced: AtomicU8::new(0),
         })
+    }
+
+    /// Whether the API server drops allocated sizes of claims, as far as is known. Every growth writes one at its end,
+    /// so a newer API server is noticed.
+    pub(super) fn drops_allocated(&self) -> bool {
+        self.drops_allocated.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the API server has dropped an allocated size that was just written.
+    pub(super) fn note_dropped_allocation(&self, dropped: bool) {
+        self.drops_allocated.store(dropped, Ordering::Relaxed);
     }
 
     /// Whether all watches have completed their first list.

@@ -4,8 +4,9 @@ use crate::{
     api::{
         v1alpha1::{NodeVolume, VolumeSource},
         well_known::{
-            FAILED, FILE_SYSTEM_RESIZE_PENDING, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL,
-            NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
+            CONTROLLER_RESIZE_IN_PROGRESS, FAILED, FILE_SYSTEM_RESIZE_PENDING, HOSTNAME, MANAGED,
+            NODE_ANNOTATION, NODE_LABEL, NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED,
+            VOLUME_FINALIZER, node_label,
         },
     },
     claims,
@@ -170,6 +171,16 @@ pub(crate) fn with_capacity(claim: &PersistentVolumeClaim, size: Bytes) -> Value
     })
 }
 
+/// The status of a claim whose storage is about to be ordered (`MarkControllerReisizeInProgress`, same file). Quota counts
+/// the size from now on. Kubelet waits until the storage has grown, also if it was to grow the file system before.
+pub(crate) fn with_allocated(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
+    json!({
+        "conditions": conditions_but(claim, &[FILE_SYSTEM_RESIZE_PENDING]),
+        "allocatedResources": {"storage": size.to_string()},
+        "allocatedResourceStatuses": {"storage": CONTROLLER_RESIZE_IN_PROGRESS},
+    })
+}
+
 /// The status that makes kubelet grow the file system (`MarkForFSResize`, same file).
 pub(crate) fn with_resize_pending(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     let mut conditions = other_conditions(claim);
@@ -243,6 +254,10 @@ mod tests {
         let taken_back = json!([pending()]);
         assert_eq!(without_resize_failure(&told)["conditions"], taken_back);
         assert_eq!(with_capacity(&told, Bytes(1))["conditions"], json!([]));
+        assert_eq!(
+            with_allocated(&told, Bytes(1))["conditions"],
+            json!([before])
+        );
         let pending = with_resize_pending(&told, Bytes(1));
         assert_eq!(pending["conditions"].as_array().unwrap().len(), 1);
         assert_eq!(pending["conditions"][0]["lastTransitionTime"], then);

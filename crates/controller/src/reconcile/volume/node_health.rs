@@ -153,11 +153,33 @@ fn unavailable_message(
         }
         // Only an administrator can know that a node never comes back.
         Some(node_volume) => format!(
-            "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"state\":\"Absent\"}}}}'",
-            node_volume.name_any()
+            "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: {}",
+            absence_command(&node_volume.name_any())
         ),
     };
     format!("node {node} {state} its agent {silence}; {remedy}")
+}
+
+/// Returns what to do if a node fails again and again to delete storage that no volume has. Its driver may have made it
+/// before a call of `provision` failed, or before an agent ended without an answer, so nothing proves that it is not
+/// there: only the driver or a person knows.
+pub(super) fn deletion_remedy(live: &VolumeObjects) -> Option<String> {
+    let node_volume = live.node_volume.as_ref()?;
+    let spec = &node_volume.spec;
+    let is_unused = spec.state == StorageState::Absent && !spec.published;
+    (is_unused && live.unavailable.is_none() && live.persistent_problem().is_some()).then(|| {
+        format!(
+            "no other node is asked, because this one may have made the storage and does not delete it: mend its driver or its pool, or, if nothing of the volume is there, say so: {}",
+            absence_command(&node_volume.name_any())
+        )
+    })
+}
+
+/// The command by which an administrator says that a NodeVolume's storage is gone.
+fn absence_command(name: &str) -> String {
+    format!(
+        "kubectl patch nodevolume {name} --subresource=status --type=merge --patch '{{\"status\":{{\"state\":\"Absent\"}}}}'"
+    )
 }
 
 #[cfg(test)]

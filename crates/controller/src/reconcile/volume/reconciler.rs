@@ -3,7 +3,7 @@
 use super::{
     apply::StepWriter,
     context::{Context, OTHERS, STEPS},
-    node_health::unavailable_node,
+    node_health::{deletion_remedy, unavailable_node},
     recent_nodes, report,
     view::View,
 };
@@ -131,7 +131,7 @@ async fn apply_steps(context: &Context, name: &str) -> Result<Outcome> {
 /// Ends a reconciliation without a step: others have to act next, or nothing is left to do.
 fn wait(context: &Context, name: &str, view: &View) -> Outcome {
     let claim = view.live.claim.as_ref();
-    if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
+    if let Some(claim) = claim.filter(|claim| claim::is_resizing(claim)) {
         // Makes the node's answer a reason to reconcile.
         context.claims.add(name, claim);
         return Outcome::RequeueWithBackoff(OTHERS);
@@ -153,7 +153,10 @@ fn wait(context: &Context, name: &str, view: &View) -> Outcome {
 
 /// Ends a reconciliation that is refused or blocked.
 fn block(context: &Context, name: &str, live: &VolumeObjects, why: &str) -> Outcome {
-    report::waits(context, live, why);
+    match deletion_remedy(live) {
+        Some(remedy) => report::waits(context, live, &format!("{why}; {remedy}")),
+        None => report::waits(context, live, why),
+    }
     if live.node_volume.is_none() && live.unavailable.is_some() {
         context.claims.mark_unplaceable(name);
     } else {

@@ -37,6 +37,7 @@ impl View {
         let told = context.index.get(name).node_volume;
         let mut live = observe::read(&context.client, name, place, &context.ours).await?;
         live.unavailable = unavailable_node(context, &live).await?;
+        live.drops_allocated = context.drops_allocated();
         let node_volume = live.node_volume.as_ref();
         live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
         live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
@@ -65,7 +66,10 @@ impl View {
         };
         let Some(place) = place else { return Ok(None) };
         let claim = observe::read_claim(&context.client, claim_uid(name), &place).await?;
-        let mut live = VolumeObjects::default();
+        let mut live = VolumeObjects {
+            drops_allocated: context.drops_allocated(),
+            ..VolumeObjects::default()
+        };
         live.put_claim(claim);
         // A truncated claim is reported. If the claim is gone by force, the cache may lag behind objects made for it.
         if live.claim_is_truncated || entry.is_empty() && live.claim.is_none() {

@@ -37,6 +37,9 @@ use std::{
 /// Pause after a claim was bound, because Kubernetes writes it several times.
 const BINDING: Duration = Duration::from_millis(500);
 
+/// Pause after a claim has requested more, in which Kubernetes' own expander, where it runs, allocates the size.
+const EXPANDER: Duration = Duration::from_millis(200);
+
 /// Watches all kinds on which volumes depend.
 pub(super) fn watch_all(context: &Arc<Context>) {
     context.nodes.listen();
@@ -195,7 +198,7 @@ fn apply_claim(
     let namespace = seen.namespace.clone();
     let fails = claim::failure(claim).is_some();
     let is_bound = seen.bound_to().is_some();
-    if there && !held && is_bound && !claim::is_expanding(claim) && !fails {
+    if there && !held && is_bound && !claim::is_resizing(claim) && !fails {
         claims.forget(&name);
         context.nodes.forget_volume(&name);
     } else if !there || seen.volume.is_some() && seen.deleting && !held {
@@ -212,8 +215,13 @@ fn apply_claim(
             && !seen.deleting
             && seen.volume.as_ref() == Some(&name)
             && context.index.is_published(&name);
+        let may_be_allocated = claim::is_expanding(claim)
+            && claim::allocated(claim) < claim::asked(claim)
+            && !context.drops_allocated();
         let pause = if only_needs_release {
             BINDING
+        } else if may_be_allocated {
+            EXPANDER
         } else {
             Duration::ZERO
         };
