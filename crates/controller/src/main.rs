@@ -16,7 +16,10 @@ use flexvol_controller::{
         exec::{Drivers, deadline},
         nsenter,
     },
-    cli::{recover, status},
+    cli::{
+        recover,
+        status::{self, StatusOptions},
+    },
     client::{self, Budget, Fence},
     leader,
     placement::Nodes,
@@ -233,8 +236,18 @@ async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
 
 async fn show(arguments: StatusArguments) -> Result<()> {
     let client = person(arguments.kubeconfig.as_deref()).await?;
-    let table = status::table(&client, arguments.all).await?;
-    print(&table)
+    let options = StatusOptions {
+        all: arguments.all,
+        namespace: arguments.namespace,
+        output: arguments.output,
+    };
+    loop {
+        print(&status::show(&client, &options).await?)?;
+        if !arguments.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(arguments.interval.into())).await;
+    }
 }
 
 async fn recover(arguments: RecoverArguments) -> Result<()> {

@@ -213,6 +213,7 @@ impl Agent {
         } else {
             None
         };
+        let started = Instant::now();
         let result = match (&capabilities, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
@@ -234,11 +235,20 @@ impl Agent {
                 .insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
+        let seconds = format!("{:.3}", started.elapsed().as_secs_f64());
         let word = if result.is_ok() { "done" } else { "failed" };
         context.metrics.operated(called, word);
         let mut after = match result {
             Ok(reply) => {
-                log::info("called", &[("volume", name), ("callout", called)]);
+                log::info(
+                    "called",
+                    &[
+                        ("volume", name),
+                        ("driver", driver),
+                        ("step", called),
+                        ("seconds", &seconds),
+                    ],
+                );
                 self.heartbeat.changed.notify_one();
                 let mut after = after_success(&callout, &before, reply);
                 if let Ok(capabilities) = &capabilities
@@ -254,7 +264,13 @@ impl Agent {
                 let why = failure.message.as_str();
                 log::warn(
                     "a call failed",
-                    &[("volume", name), ("callout", called), ("why", why)],
+                    &[
+                        ("volume", name),
+                        ("driver", driver),
+                        ("step", called),
+                        ("seconds", &seconds),
+                        ("error", why),
+                    ],
                 );
                 match (&callout, &capabilities) {
                     (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {
