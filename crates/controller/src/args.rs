@@ -63,6 +63,10 @@ pub struct ControllerArguments {
     /// The namespace of the lease [default: $POD_NAMESPACE, or else flexvol]
     #[arg(long)]
     pub namespace: Option<String>,
+    /// What this installation is called: its lease NAME-controller, the webhooks' configurations NAME, their Service and
+    /// Secret NAME-webhook
+    #[arg(long, default_value = "flexvol", value_name = "NAME")]
+    pub instance: String,
     /// The Deployment of this process, in the same namespace, with which goes what the scheduler is told of
     /// room [default: it goes with what agents say of their nodes]
     #[arg(long, value_name = "NAME")]

@@ -150,7 +150,8 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let ready = move || certified() && (!leads.load(Ordering::Relaxed) || this.is_ready());
     listen(common, &metrics, Arc::new(ready)).await?;
     let term = leader::Term::new(arguments.lease_seconds);
-    leader::lead(&client, &namespace, &identity, term, fence).await?;
+    let lease = format!("{}-controller", arguments.instance);
+    leader::lead(&client, &namespace, &lease, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
     let this = Arc::clone(&context);
@@ -189,6 +190,7 @@ async fn webhooks(
     let settings = admission::Settings {
         address,
         namespace: namespace.to_owned(),
+        instance: arguments.instance.clone(),
         lifetime: Duration::from_secs(arguments.certificate_seconds),
         ours: common.ours()?,
         silence: Duration::from_secs(arguments.silence_seconds),
