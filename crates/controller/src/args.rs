@@ -31,6 +31,8 @@ pub enum Verb {
     Status(StatusArguments),
     /// Take back a growth that cannot be had, so that a claim asks for what it has
     Recover(RecoverArguments),
+    /// Make a claim, grow and delete it, and say what was seen
+    Check(CheckArguments),
     /// Enter a mount namespace and become a program; what agents call drivers by
     #[command(hide = true)]
     Enter(EnterArguments),
@@ -148,6 +150,28 @@ pub struct RecoverArguments {
     pub dry_run: bool,
     /// How long Kubernetes may take for each part of its own
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub timeout: u32,
+    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// The storage class of the claim, whose volumeBindingMode is Immediate: no pod uses the claim
+    #[arg(long, value_name = "NAME")]
+    pub class: String,
+    /// The claim's namespace [default: as the kubeconfig says]
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// What the claim asks for
+    #[arg(long, default_value = "320Mi", value_name = "SIZE")]
+    pub size: Bytes,
+    /// What it asks for then
+    #[arg(long, default_value = "384Mi", value_name = "SIZE")]
+    pub larger_size: Bytes,
+    /// How long each part may take
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     pub timeout: u32,
     /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
     #[arg(long, value_name = "FILE")]

@@ -5,8 +5,8 @@ mod args;
 
 use anyhow::{Context as _, Result};
 use args::{
-    AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
-    StatusArguments, Verb,
+    AgentArguments, CheckArguments, Cli, Common, ControllerArguments, EnterArguments,
+    RecoverArguments, StatusArguments, Verb,
 };
 use clap::Parser;
 use flexvol_controller::{
@@ -16,7 +16,7 @@ use flexvol_controller::{
         exec::{Drivers, deadline},
         nsenter,
     },
-    cli::{recover, status},
+    cli::{check, recover, status},
     client::{self, Budget, Fence},
     leader,
     placement::Nodes,
@@ -39,7 +39,7 @@ use std::{
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
-    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_));
+    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_) | Verb::Check(_));
     let result = match verb {
         // Has to run before threads exist.
         Verb::Enter(EnterArguments {
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Agent(arguments) => block_on(agent(arguments)),
         Verb::Status(arguments) => block_on(show(arguments)),
         Verb::Recover(arguments) => block_on(recover(arguments)),
+        Verb::Check(arguments) => block_on(check(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -251,6 +252,19 @@ async fn recover(arguments: RecoverArguments) -> Result<()> {
         patience: Duration::from_secs(arguments.timeout.into()),
     };
     recover::recover(&client, &wanted, &|text| print(&format!("{text}\n"))).await
+}
+
+async fn check(arguments: CheckArguments) -> Result<()> {
+    let client = person(arguments.kubeconfig.as_deref()).await?;
+    let namespace = arguments.namespace;
+    let wanted = check::CheckOptions {
+        namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
+        class: arguments.class,
+        size: arguments.size,
+        larger_size: arguments.larger_size,
+        patience: Duration::from_secs(arguments.timeout.into()),
+    };
+    check::check(&client, &wanted, &|text| print(&format!("{text}\n"))).await
 }
 
 fn print(text: &str) -> Result<()> {
