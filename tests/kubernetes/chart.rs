@@ -334,7 +334,8 @@ impl Story {
     fn delete_leader(&self) {
         let leader = self.leader();
         let pod = ["delete", "pod", &leader, "--namespace", NAMESPACE];
-        self.lab().kubectl(&[&pod[..], &["--wait=false"]].concat());
+        self.lab()
+            .kubectl(&[&pod[..], &["--wait=false", "--ignore-not-found"]].concat());
     }
 
     /// The name of the leader's pod.
