@@ -37,19 +37,25 @@ const DRIVER: &str = "example.com/disk";
 /// The chart's name for its provisioner, in which the scheduler looks up capacity.
 const PROVISIONER: &str = "disk.example.com";
 
-const IMAGE: &str = "docker.io/library/flexvol:0.1.0";
+/// The image that the plain manifests name.
+const IMAGE: &str = "registry.example.com/flexvol:0.1.0";
 
 const NAMESPACE: &str = "flexvol";
 
+/// The name of the release, and what its objects' names begin with. Those of the plain manifests begin with `flexvol`.
+const RELEASE: &str = "storage";
+const PREFIX: &str = "storage-flexvol";
+
 /// Selectors of the chart's pods.
-const CONTROLLERS: &str = "--selector=app=flexvol-controller";
-const NODES: &str = "--selector=app=flexvol-node";
+const CONTROLLERS: &str = "--selector=app.kubernetes.io/component=controller";
+const NODES: &str = "--selector=app.kubernetes.io/component=node";
 
 fn whole_story(points: &Points) {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let story = Story(Scenario::alone(Lab::empty()));
         for chapter in [
             Story::install,
+            Story::test_the_release,
             Story::follow_readme,
             Story::grow_a_claim,
             Story::lose_leaders,
@@ -77,7 +83,11 @@ impl Story {
         self.lab().cluster().make_image(IMAGE, &parts).unwrap();
         assert!(!self.is_installed(), "nobody has installed the driver yet");
         let chart = deploy("chart");
-        let mut arguments = vec!["install", "flexvol", "--create-namespace", &chart];
+        let mut arguments = vec!["install", RELEASE, "--create-namespace", &chart];
+        let later = format!("storageClasses[0].provisioner={PROVISIONER}");
+        arguments.extend(["--set", "image.repository=registry.example.com/flexvol"]);
+        arguments.extend(["--set", "networkPolicy.enabled=true"]);
+        arguments.extend(["--set", "storageClasses[0].name=later", "--set", &later]);
         for (is_there, without) in [
             (tokens_name_nodes(), "--set=admission.agents=false"),
             (webhooks::are_there(), "--set=admission.controller=false"),
@@ -89,10 +99,30 @@ impl Story {
         let pool = json!({"pool": "default"});
         // The classes are named after the set's claims.
         self.0.apply(&[
-            class("later", PROVISIONER, true, &pool),
             class("at-once", DRIVER, false, &pool),
             class("plain", DRIVER, false, &pool),
         ]);
+    }
+
+    /// Runs `helm test`, whose pod has only the rights in the chart.
+    fn test_the_release(&self) {
+        let said = self.helm_with(&["test", RELEASE, "--logs"], &["--timeout=150s"]);
+        for part in [
+            "bound to persistent volume pvc-",
+            "grown to 384Mi; its file system grows when a pod uses it, after ",
+            "gone, with its volume and storage, after ",
+        ] {
+            assert!(said.contains(part), "{part:?} is missing:\n{said}");
+        }
+        println!("{said}");
+        self.wait_volumes(0);
+        for kind in ["clusterrole", "storageclass"] {
+            let left = format!("{PREFIX}-check");
+            let found = self
+                .lab()
+                .kubectl(&["get", kind, &left, "--ignore-not-found"]);
+            assert!(found.is_empty(), "{kind} {left} has outlived the test");
+        }
     }
 
     fn follow_readme(&self) {
@@ -153,7 +183,7 @@ impl Story {
     fn uninstall(&self) {
         let app = pod("app", "data");
         let sum = self.sum(&app);
-        self.helm(&["uninstall", "flexvol"]);
+        self.helm(&["uninstall", RELEASE]);
         assert!(self.is_installed());
         assert_eq!(self.sum(&app), sum);
         self.0.delete_pod(&app);
@@ -235,13 +265,18 @@ impl Story {
     /// Runs helm on the chart, and waits until it is done.
     #[track_caller]
     fn helm(&self, arguments: &[&str]) {
+        self.helm_with(arguments, &["--wait", "--timeout=150s"]);
+    }
+
+    #[track_caller]
+    fn helm_with(&self, arguments: &[&str], more: &[&str]) -> String {
         let cluster = self.lab().cluster();
         let helm = helm::program().unwrap();
         let mut command = cluster.node().command(helm.to_str().unwrap());
         helm::keep_in(&mut command, &cluster.home().join("helm"));
         command.args(arguments);
-        command.args(["--namespace", NAMESPACE, "--wait", "--timeout=150s"]);
-        run(&mut command).unwrap_or_else(|e| panic!("{e}"));
+        command.args(["--namespace", NAMESPACE]).args(more);
+        run(&mut command).unwrap_or_else(|e| panic!("{e}"))
     }
 
     fn is_installed(&self) -> bool {
@@ -299,12 +334,15 @@ impl Story {
     fn delete_leader(&self) {
         let leader = self.leader();
         let pod = ["delete", "pod", &leader, "--namespace", NAMESPACE];
-        self.lab().kubectl(&[&pod[..], &["--wait=false"]].concat());
+        self.lab()
+            .kubectl(&[&pod[..], &["--wait=false", "--ignore-not-found"]].concat());
     }
 
     /// The name of the leader's pod.
     fn leader(&self) -> String {
-        let lease = self.0.get(NAMESPACE, "lease", "flexvol-controller");
+        let lease = self
+            .0
+            .get(NAMESPACE, "lease", &format!("{PREFIX}-controller"));
         let leader = lease["spec"]["holderIdentity"].as_str().unwrap();
         leader.to_owned()
     }
@@ -325,8 +363,8 @@ impl Drop for Story {
         for command in [
             "get pods,pv,pvc,nodevolumes --all-namespaces --output=wide",
             "get events --all-namespaces",
-            "logs --namespace=flexvol --selector=app=flexvol-controller --tail=30 --prefix",
-            "logs --namespace=flexvol --selector=app=flexvol-node --all-containers --tail=30 --prefix",
+            "logs --namespace=flexvol --selector=app.kubernetes.io/component=controller --tail=30 --prefix",
+            "logs --namespace=flexvol --selector=app.kubernetes.io/component=node --all-containers --tail=30 --prefix",
         ] {
             let words: Vec<_> = command.split(' ').collect();
             let said = self.lab().cluster().kubectl(&words);

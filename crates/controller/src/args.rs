@@ -32,6 +32,8 @@ pub enum Verb {
     Status(StatusArguments),
     /// Cancel an expansion that cannot succeed, so that the claim requests what it has
     Recover(RecoverArguments),
+    /// Make a claim, grow and delete it, and say what was seen
+    Check(CheckArguments),
     /// Enter a mount namespace and become a program; what agents call drivers by
     #[command(hide = true)]
     Enter(EnterArguments),
@@ -64,6 +66,10 @@ pub struct ControllerArguments {
     /// The namespace of the lease [default: $POD_NAMESPACE, or else flexvol]
     #[arg(long)]
     pub namespace: Option<String>,
+    /// What this installation is called: its lease NAME-controller, the webhooks' configurations NAME, their Service and
+    /// Secret NAME-webhook
+    #[arg(long, default_value = "flexvol", value_name = "NAME")]
+    pub instance: String,
     /// The Deployment of this process, in the same namespace, with which goes what the scheduler is told of
     /// room [default: it goes with what agents say of their nodes]
     #[arg(long, value_name = "NAME")]
@@ -171,6 +177,28 @@ pub struct RecoverArguments {
     pub dry_run: bool,
     /// How long Kubernetes may take for each part of its own
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub timeout: u32,
+    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// The storage class of the claim, whose volumeBindingMode is Immediate: no pod uses the claim
+    #[arg(long, value_name = "NAME")]
+    pub class: String,
+    /// The claim's namespace [default: as the kubeconfig says]
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// What the claim asks for
+    #[arg(long, default_value = "320Mi", value_name = "SIZE")]
+    pub size: Bytes,
+    /// What it asks for then
+    #[arg(long, default_value = "384Mi", value_name = "SIZE")]
+    pub larger_size: Bytes,
+    /// How long each part may take
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     pub timeout: u32,
     /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
     #[arg(long, value_name = "FILE")]

@@ -19,14 +19,11 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
 use std::{iter, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
-
-/// Name of the lease.
-const NAME: &str = "flexvol-controller";
 
 /// The lease duration, and the timeouts that are derived from it.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +55,15 @@ impl Term {
     }
 }
 
-/// Waits until this process is the leader. From then on the process exits when it loses the lease.
+/// Waits until this process is the leader, by the lease of this name. From then on the process exits when it loses the
+/// lease.
 ///
 /// # Errors
 /// When the API server refuses to show or change leases.
 pub async fn lead(
     client: &Client,
     namespace: &str,
+    name: &str,
     identity: &str,
     term: Term,
     fence: Fence,
@@ -74,7 +73,7 @@ pub async fn lead(
     let mut told = false;
     let mut held = loop {
         let asked = Instant::now();
-        match try_acquire(&leases, identity, term, &mut seen).await {
+        match try_acquire(&leases, name, identity, term, &mut seen).await {
             Ok(Some(lease)) => break Held::new(lease, asked),
             Ok(None) if !told => {
                 log::info("somebody else leads", &[]);
@@ -138,8 +137,9 @@ impl Held {
         loop {
             let asked = Instant::now();
             let wanted = renewal(&self.lease, identity, term);
+            let name = wanted.name_any();
             self.unanswered.push((renewed(&wanted), asked));
-            match leases.replace(NAME, &PostParams::default(), &wanted).await {
+            match leases.replace(&name, &PostParams::default(), &wanted).await {
                 Ok(lease) => {
                     *self = Held::new(lease, asked);
                     return Ok(true);
@@ -147,7 +147,7 @@ impl Held {
                 Err(error) if refusal(&error) == Refusal::Changed => {}
                 Err(error) => return Err(error).context("write the lease"),
             }
-            let found = leases.get(NAME).await.context("read the lease")?;
+            let found = leases.get(&name).await.context("read the lease")?;
             let Some(since) = self.own_write_time(&found, identity) else {
                 return Ok(false);
             };
@@ -173,14 +173,15 @@ fn renewed(lease: &Lease) -> Option<MicroTime> {
 
 async fn try_acquire(
     leases: &Api<Lease>,
+    name: &str,
     identity: &str,
     term: Term,
     seen: &mut Option<(LeaseSpec, Instant)>,
 ) -> Result<Option<Lease>> {
-    let Some(found) = leases.get_opt(NAME).await.context("read the lease")? else {
+    let Some(found) = leases.get_opt(name).await.context("read the lease")? else {
         let first = Lease {
             metadata: ObjectMeta {
-                name: Some(NAME.to_owned()),
+                name: Some(name.to_owned()),
                 ..ObjectMeta::default()
             },
             spec: None,
@@ -212,7 +213,7 @@ async fn try_acquire(
         return Ok(None);
     }
     let wanted = renewal(&found, identity, term);
-    match leases.replace(NAME, &PostParams::default(), &wanted).await {
+    match leases.replace(name, &PostParams::default(), &wanted).await {
         Ok(lease) => Ok(Some(lease)),
         Err(error) if refusal(&error) == Refusal::Changed => Ok(None),
         Err(error) => Err(error).context("take the lease"),

@@ -5,8 +5,8 @@ mod args;
 
 use anyhow::{Context as _, Result};
 use args::{
-    AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
-    StatusArguments, Verb,
+    AgentArguments, CheckArguments, Cli, Common, ControllerArguments, EnterArguments,
+    RecoverArguments, StatusArguments, Verb,
 };
 use clap::Parser;
 use flexvol_controller::{
@@ -17,7 +17,7 @@ use flexvol_controller::{
         nsenter,
     },
     cli::{
-        recover,
+        check, recover,
         status::{self, StatusOptions},
     },
     client::{self, Budget, Fence},
@@ -42,7 +42,7 @@ use std::{
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
-    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_));
+    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_) | Verb::Check(_));
     let result = match verb {
         // Has to run before threads exist.
         Verb::Enter(EnterArguments {
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Agent(arguments) => block_on(agent(arguments)),
         Verb::Status(arguments) => block_on(show(arguments)),
         Verb::Recover(arguments) => block_on(recover(arguments)),
+        Verb::Check(arguments) => block_on(check(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -153,7 +154,8 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let ready = move || certified() && (!leads.load(Ordering::Relaxed) || this.is_ready());
     listen(common, &metrics, Arc::new(ready)).await?;
     let term = leader::Term::new(arguments.lease_seconds);
-    leader::lead(&client, &namespace, &identity, term, fence).await?;
+    let lease = format!("{}-controller", arguments.instance);
+    leader::lead(&client, &namespace, &lease, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
     let this = Arc::clone(&context);
@@ -192,6 +194,7 @@ async fn webhooks(
     let settings = admission::Settings {
         address,
         namespace: namespace.to_owned(),
+        instance: arguments.instance.clone(),
         lifetime: Duration::from_secs(arguments.certificate_seconds),
         ours: common.ours()?,
         silence: Duration::from_secs(arguments.silence_seconds),
@@ -262,6 +265,19 @@ async fn recover(arguments: RecoverArguments) -> Result<()> {
         patience: Duration::from_secs(arguments.timeout.into()),
     };
     recover::recover(&client, &wanted, &|text| print(&format!("{text}\n"))).await
+}
+
+async fn check(arguments: CheckArguments) -> Result<()> {
+    let client = person(arguments.kubeconfig.as_deref()).await?;
+    let namespace = arguments.namespace;
+    let wanted = check::CheckOptions {
+        namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
+        class: arguments.class,
+        size: arguments.size,
+        larger_size: arguments.larger_size,
+        patience: Duration::from_secs(arguments.timeout.into()),
+    };
+    check::check(&client, &wanted, &|text| print(&format!("{text}\n"))).await
 }
 
 fn print(text: &str) -> Result<()> {

@@ -1,6 +1,40 @@
 {{- define "flexvol.image" -}}
-image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.image }}
+{{- if not .repository }}
+{{- fail "set image.repository to where you have pushed the image of deploy/Dockerfile, such as --set image.repository=registry.example.com/flexvol" }}
+{{- end -}}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
+{{- end }}
+{{- end }}
+
+{{- /* Which nodes a component's pods are for, and how they are pulled. */}}
+{{- define "flexvol.placement" -}}
+{{- $root := index . 0 }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with index . 1 }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The API server's address, if it has to be said. */}}
+{{- define "flexvol.apiServer" -}}
+{{- with .Values.apiServer }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 
 {{- /* What a container may not that needs nothing of this. */ -}}
@@ -35,12 +69,30 @@ livenessProbe: {httpGet: {path: /healthz, port: http}}
 readinessProbe: {httpGet: {path: /readyz, port: http}}
 {{- end }}
 
-{{- define "flexvol.annotations" -}}
-{{- if .Values.metrics }}
-prometheus.io/scrape: "true"
-prometheus.io/port: "8080"
+{{- /* Annotations of pods: the root, and what their user adds. */}}
+{{- define "flexvol.podAnnotations" -}}
+{{- $root := index . 0 }}
+{{- $own := dict }}
+{{- if and $root.Values.claims $root.Values.metrics.annotations }}
+{{- $own = dict "prometheus.io/scrape" "true" "prometheus.io/port" "8080" }}
+{{- end }}
+{{- with merge dict (index . 1) $own }}
+annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{- /* The provisioner of storage classes that say none. */}}
+{{- define "flexvol.provisioner" -}}
+{{- with index .Values.drivers 0 }}{{ .provisioner | default .name }}{{ end }}
+{{- end }}
+
+{{- /* Annotations of what `helm test` needs, and removes: its weight. */}}
+{{- define "flexvol.hook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- /* Whether the scheduler looks for room for any driver, by objects that Kubernetes has since 1.24. */ -}}
 {{- define "flexvol.scheduled" -}}
 {{- $root := . }}
@@ -51,18 +103,12 @@ prometheus.io/port: "8080"
 
 {{/* Whether a part of admission is wanted, and can be had: its name, and since which release. */}}
 {{- define "flexvol.admits" -}}
-{{- if hasKey (index . 0).Values.admission "volumes" }}
-{{- fail "admission.volumes is called admission.controller now" }}
-{{- end }}
 {{- $root := index . 0 }}
 {{- $part := index . 1 }}
 {{- $since := index . 2 }}
 {{- $wanted := index $root.Values.admission $part | toString }}
 {{- $version := $root.Capabilities.KubeVersion.Version }}
 {{- $can := semverCompare (printf ">=%s.0-0" $since) $version }}
-{{- if not (has $wanted (list "auto" "true" "false")) }}
-{{- fail (printf "admission.%s is %q; say auto, true or false" $part $wanted) }}
-{{- end }}
 {{- if and (eq $wanted "true") (not $can) }}
 {{- fail (printf "admission.%s is true and needs Kubernetes %s, which is %s; say auto or false, and read in docs/operate/security.md what is not guarded then" $part $since $version) }}
 {{- end }}

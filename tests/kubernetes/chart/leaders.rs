@@ -1,6 +1,6 @@
 //! A leader that is killed while it works, beside another replica and with the webhooks on.
 
-use super::{NAMESPACE, Story};
+use super::{NAMESPACE, PREFIX, Story};
 use crate::claims::{claim, delete_claim, wait_bound};
 use serde_json::{Value, json};
 use std::{
@@ -43,7 +43,8 @@ impl Story {
             delete_claim(&self.0, claim);
         }
         self.wait_volumes(1);
-        let deployment = ["rollout", "status", "deployment/flexvol-controller"];
+        let deployment = format!("deployment/{PREFIX}-controller");
+        let deployment = ["rollout", "status", &deployment];
         let all = ["--namespace", NAMESPACE, "--timeout=150s"];
         self.lab().kubectl(&[&deployment[..], &all].concat());
     }

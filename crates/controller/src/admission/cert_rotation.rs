@@ -1,10 +1,7 @@
 //! Rotation of the webhooks' certificate. The leader creates it and configures the API servers' trust, and every
 //! replica serves the secret's certificate.
 
-use super::{
-    certificate::{Certificate, NAME},
-    server::ServingCertificate,
-};
+use super::{certificate::Certificate, server::ServingCertificate};
 use crate::{
     client::{error_message, is_conflict},
     runtime::backoff::Backoff,
@@ -38,9 +35,6 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// Name of both webhook configurations.
-const CONFIGURATION: &str = "flexvol";
-
 /// Interval of checks of secret and configurations. They may have been recreated, and until a check repairs them the
 /// API server cannot call the webhooks.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -53,13 +47,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The secret is missing. The controller may not create it: permission to create secrets gives every account's token.
 #[derive(Debug)]
-struct NoSecret;
+struct NoSecret(String);
 
 impl Display for NoSecret {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "there is no secret {NAME} to keep it in; install the chart again, or apply deploy/cluster/controller.yaml"
+            "there is no secret {} to keep it in; install the chart again, or apply deploy/cluster/controller.yaml",
+            self.0
         )
     }
 }
@@ -79,6 +74,8 @@ fn pause(error: &anyhow::Error, failures: u32) -> Duration {
 pub struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
+    /// Name of both webhook configurations, and beginning of the names of their service and secret.
+    pub instance: String,
     pub lifetime: Duration,
     /// Whether this process is the leader. Only the leader writes.
     pub leads: Arc<AtomicBool>,
@@ -110,8 +107,9 @@ impl CertificateRotator {
     /// Does one check. Returns how long nothing has to be done.
     async fn renew_if_due(&self) -> Result<Duration> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let secret = secrets.get_opt(NAME).await.context("read the secret")?;
-        let secret = secret.ok_or(NoSecret)?;
+        let name = format!("{}-webhook", self.instance);
+        let secret = secrets.get_opt(&name).await.context("read the secret")?;
+        let secret = secret.ok_or_else(|| NoSecret(name.clone()))?;
         let found = Certificate::read(&secret);
         match &found {
             Some(found) => self.serve(found)?,
@@ -131,12 +129,13 @@ impl CertificateRotator {
         }
         // If the secret is lost, other replicas still serve the previous certificate.
         let former = found.or_else(|| self.serving.certificate());
-        let made = Certificate::make(&self.namespace, self.lifetime, now, former.as_ref())?;
+        let service = format!("{name}.{}.svc", self.namespace);
+        let made = Certificate::make(&service, self.lifetime, now, former.as_ref())?;
         // Trusted before it is written, because replicas serve the secret's certificate at once.
         self.trust(&made.trusted()).await?;
         let write = PostParams::default();
         secrets
-            .replace(NAME, &write, &made.put_into(secret))
+            .replace(&name, &write, &made.put_into(secret))
             .await
             .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
@@ -175,7 +174,7 @@ impl CertificateRotator {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         let all: Api<K> = Api::all(self.client.clone());
-        let found = all.get_opt(CONFIGURATION).await;
+        let found = all.get_opt(&self.instance).await;
         let Some(found) = found.context("read the webhook configuration")? else {
             return Ok(());
         };
@@ -192,7 +191,7 @@ impl CertificateRotator {
             "webhooks": hooks,
         });
         all.patch(
-            CONFIGURATION,
+            &self.instance,
             &PatchParams::default(),
             &Patch::Strategic(&patch),
         )
@@ -224,13 +223,15 @@ mod tests {
         let rotator = CertificateRotator {
             client: Client::new(tower::service_fn(nobody), "default"),
             namespace: "flexvol".to_owned(),
+            instance: "flexvol".to_owned(),
             lifetime: Duration::from_secs(3000),
             leads: Arc::default(),
             serving: Arc::default(),
             metrics: Metrics::default(),
         };
         let now = "2026-11-28T12:00:00Z".parse::<Timestamp>().unwrap();
-        let made = Certificate::make("flexvol", rotator.lifetime, now, None).unwrap();
+        let made =
+            Certificate::make("flexvol-webhook.flexvol.svc", rotator.lifetime, now, None).unwrap();
         rotator.serve(&made).unwrap();
         assert_eq!(rotator.serving.certificate().unwrap(), made);
         let due = now.as_second() + 2000;
@@ -244,7 +245,10 @@ mod tests {
         let pauses = |error: anyhow::Error| {
             [1, 3, 4, 6, 7, 1000].map(|failures| pause(&error, failures).as_secs())
         };
-        assert_eq!(pauses(NoSecret.into()), [1, 4, 8, 32, 60, 60]);
+        assert_eq!(
+            pauses(NoSecret("flexvol-webhook".to_owned()).into()),
+            [1, 4, 8, 32, 60, 60]
+        );
         assert_eq!(pauses(anyhow::anyhow!("busy")), [1, 4, 5, 5, 5, 5]);
     }
 }

@@ -21,8 +21,8 @@ use tokio_rustls::rustls::{
     sign::CertifiedKey,
 };
 
-/// Name of the service and of the secret, and first part of the certificate's DNS name.
-pub const NAME: &str = "flexvol-webhook";
+/// The common name of certificates.
+const NAME: &str = "flexvol-webhook";
 
 /// Annotation of the secret: when the certificate is renewed, RFC 3339.
 const RENEW: &str = "flexvol.dev/renew";
@@ -60,12 +60,12 @@ impl std::fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// Generates a certificate for the service in the namespace. It is renewed after two thirds of its lifetime.
+    /// Generates a certificate for the DNS name of a service. It is renewed after two thirds of its lifetime.
     ///
     /// # Errors
     /// When there is no randomness, or the name is invalid.
     pub fn make(
-        namespace: &str,
+        service: &str,
         lifetime: Duration,
         now: Timestamp,
         former: Option<&Certificate>,
@@ -86,8 +86,7 @@ impl Certificate {
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        let service = format!("{NAME}.{namespace}.svc");
-        let mut leaf = lasting(CertificateParams::new(vec![service])?, NAME);
+        let mut leaf = lasting(CertificateParams::new(vec![service.to_owned()])?, NAME);
         leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         leaf.use_authority_key_identifier_extension = true;
@@ -201,7 +200,7 @@ mod tests {
     }
 
     fn make(now: Timestamp, former: Option<&Certificate>) -> Certificate {
-        Certificate::make("flexvol", DAY * 9, now, former).unwrap()
+        Certificate::make("flexvol-webhook.flexvol.svc", DAY * 9, now, former).unwrap()
     }
 
     /// Whether a client that trusts `trusted` accepts the certificate at this time after the first one.
@@ -256,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_certificate_for_ten_years_can_be_made() {
-        let made = Certificate::make("flexvol", DAY * 3650, now(), None).unwrap();
+        let made =
+            Certificate::make("flexvol-webhook.flexvol.svc", DAY * 3650, now(), None).unwrap();
         let service = "flexvol-webhook.flexvol.svc";
         assert!(accepted(&made.trusted(), &made, service, DAY * 3649));
     }

@@ -36,6 +36,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Namespace of the service and the secret.
     pub namespace: String,
+    /// Name of the webhook configurations, and beginning of the names of the service and the secret.
+    pub instance: String,
     /// Lifetime of a certificate.
     pub lifetime: Duration,
     /// The drivers whose claims are reviewed.
@@ -69,6 +71,7 @@ pub fn start(
     let keeper = cert_rotation::CertificateRotator {
         client: writer,
         namespace: settings.namespace,
+        instance: settings.instance,
         lifetime: settings.lifetime,
         leads: Arc::clone(&leads),
         serving: Arc::clone(&serving),

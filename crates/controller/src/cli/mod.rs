@@ -1,5 +1,6 @@
 //! Commands for administrators.
 
+pub mod check;
 mod poll;
 pub mod recover;
 pub mod status;

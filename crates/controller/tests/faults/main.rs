@@ -10,6 +10,7 @@
 mod alone;
 mod away;
 mod candidates;
+mod checked;
 mod claim_authors;
 mod counted;
 mod deleted;
@@ -48,6 +49,17 @@ use flexvol_apiserver::Kubernetes;
 #[test]
 fn a_claim_is_made_grown_and_deleted_whatever_request_fails_in_whatever_way() {
     rounds::failed();
+}
+
+#[test]
+fn a_check_sees_a_claim_grow_and_go() {
+    checked::grown_and_gone();
+}
+
+#[test]
+fn a_check_that_fails_says_what_happened_and_leaves_nothing() {
+    checked::without_room();
+    checked::without_agents();
 }
 
 #[test]

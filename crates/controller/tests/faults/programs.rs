@@ -140,6 +140,20 @@ impl World {
             .insert(name.to_owned(), program.unwrap());
     }
 
+    /// Runs the command `check` for a class. Returns whether it succeeded, and what it said.
+    pub fn check(&mut self, class: &str, more: &[&str]) -> (bool, String) {
+        self.claims += 1;
+        let output = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
+            .args(["check", "--namespace=default", "--class", class])
+            .args(["--size=10Mi", "--larger-size=20Mi"])
+            .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
+            .args(more)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    }
+
     /// Sets a failpoint of a program, which is restarted during the next wait.
     pub fn will_end(&mut self, program: &'static str, end: String) {
         self.programs.killed = Some(Kill {

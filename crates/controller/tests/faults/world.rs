@@ -26,7 +26,7 @@ pub struct World {
     /// The largest size so far of each volume's storage.
     largest: BTreeMap<String, u64>,
     /// Number of claims that were created.
-    claims: usize,
+    pub claims: usize,
 }
 
 impl World {

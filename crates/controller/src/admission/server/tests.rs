@@ -16,7 +16,13 @@ fn who_waits_for_the_lease_does_without_the_certificate_that_only_a_leader_makes
     serving.set_awaited();
     assert!(serving.is_ready(false) && !serving.is_ready(true));
     let lifetime = Duration::from_secs(3600);
-    let made = Certificate::make("system", lifetime, Timestamp::now(), None).unwrap();
+    let made = Certificate::make(
+        "flexvol-webhook.system.svc",
+        lifetime,
+        Timestamp::now(),
+        None,
+    )
+    .unwrap();
     serving.set(&made).unwrap();
     assert!(serving.is_ready(false) && serving.is_ready(true));
 }
