@@ -12,14 +12,17 @@ mod requirements;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use flexvol_lab::kubernetes::{
-    Cluster, Component, NodeLifetime, Pods, Programs, VERSIONS, Version, become_init, labs,
+use flexvol_lab::{
+    helm,
+    kubernetes::{
+        Cluster, Component, NodeLifetime, Pods, Programs, VERSIONS, Version, become_init, labs,
+    },
 };
 use std::{
     env,
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
     time::Instant,
 };
 
@@ -34,6 +37,11 @@ enum Lab {
     #[command(subcommand)]
     Vm(machine::Vm),
     Chart(chart::Chart),
+    /// Helm, built from its Go module
+    Helm {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The first process of a node
     #[command(hide = true)]
     Init {
@@ -137,6 +145,10 @@ fn main() -> Result<ExitCode> {
         } => become_init(&home, &programs, stage.as_deref())?,
         Lab::Kubernetes(verb) => verb.run()?,
         Lab::Chart(verb) => verb.run()?,
+        Lab::Helm { arguments } => {
+            let error = Command::new(helm::program()?).args(arguments).exec();
+            return Err(error).context("start helm");
+        }
         Lab::Vm(verb) => return verb.run(),
     }
     Ok(ExitCode::SUCCESS)

@@ -14,7 +14,7 @@ pub struct Setting {
     /// Whether a user may lower an impossible request. The only other accidents are full nodes and a stale cache, to
     /// limit the number of states.
     pub lowers: bool,
-    /// Whether the API server drops allocated sizes, and so lets nobody lower a request.
+    /// Whether the API server drops allocated sizes, and so lets nobody lower a request. Only few accidents happen.
     pub drops_allocated: bool,
     /// Whether the claim's author writes arbitrary values. The only other accidents are those of leaders and
     /// administrators.
@@ -88,6 +88,10 @@ impl Setting {
 
     /// Whether only few accidents happen, to limit the number of states.
     pub(super) fn is_calm(&self) -> bool {
-        self.lowers || self.implausible_sizes || self.tenant.is_some() || self.sizeless
+        self.lowers
+            || self.implausible_sizes
+            || self.drops_allocated
+            || self.tenant.is_some()
+            || self.sizeless
     }
 }

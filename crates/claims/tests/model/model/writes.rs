@@ -131,8 +131,13 @@ impl World {
             }
             Step::RequestSize(size) => {
                 if let Some(node_volume) = &mut self.node_volume {
-                    node_volume.answered = false;
-                    node_volume.most = node_volume.most.max(size.0);
+                    // It matters only where a size is lowered, and is left out elsewhere to limit the number of states.
+                    node_volume.answered = !self.setting.lowers || self.setting.implausible_sizes;
+                    node_volume.most = if self.setting.implausible_sizes {
+                        size.0
+                    } else {
+                        node_volume.most.max(size.0)
+                    };
                     node_volume.size = size.0;
                     node_volume.full = false;
                 }

@@ -58,6 +58,7 @@ fn words(step: &Step) -> (&'static str, &str, Option<Bytes>) {
         Step::DeleteNodeVolume => plain("delete nodevolume"),
         Step::DeletePersistentVolume => plain("delete persistentvolume"),
         Step::RemovePersistentVolumeFinalizer => plain("remove persistentvolume finalizer"),
+        Step::SetAllocatedResources(size) => ("set allocated resources", "", Some(*size)),
         Step::RequestSize(size) => ("request size", "", Some(*size)),
         Step::SetPersistentVolumeCapacity(size) => {
             ("set persistentvolume capacity", "", Some(*size))
