@@ -51,14 +51,15 @@ tests! {
 const THREE_MINUTES: Duration = Duration::from_secs(180);
 
 fn configuration(sandbox: &Sandbox, kind: &str) -> String {
+    let pool = sandbox.pool();
     let content = match kind {
         "block" => format!(
             "content = \"{}/volumes/{{handle:sha256:32}}\"",
-            sandbox.pool().display()
+            pool.display()
         ),
         _ => String::new(),
     };
-    format!("[volume]\nkind = \"{kind}\"\n{content}\n")
+    format!("writes = [{pool:?}]\n[volume]\nkind = \"{kind}\"\n{content}\n")
 }
 
 fn sandbox() -> Sandbox {

@@ -61,12 +61,14 @@ fn writable(bench: &Bench) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Makes all mounts read-only except these directories, each of which becomes a mount point.
+/// Makes all mounts read-only except these directories, each of which becomes a mount point. One inside another
+/// does not: the other keeps it writable, and a driver may refuse a mount inside its directory.
 fn protect(writable: &[PathBuf]) -> Result<()> {
-    let kept: Vec<_> = writable
-        .iter()
-        .filter_map(|path| fs::canonicalize(path).ok())
-        .collect();
+    let kept = outermost(
+        writable
+            .iter()
+            .filter_map(|path| fs::canonicalize(path).ok()),
+    );
     for path in &kept {
         if mounts::at(path)?.is_empty() && path.is_dir() {
             let all = MsFlags::MS_BIND | MsFlags::MS_REC;
@@ -100,6 +102,14 @@ fn protect(writable: &[PathBuf]) -> Result<()> {
         .with_context(|| format!("make {} read-only", found.point.display()))?;
     }
     Ok(())
+}
+
+/// The paths that are below none of the others.
+fn outermost(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut sorted: Vec<_> = paths.collect();
+    sorted.sort();
+    sorted.dedup_by(|later, earlier| later.starts_with(earlier));
+    sorted
 }
 
 /// A directory with a file that no driver has a reason to touch.
@@ -162,5 +172,21 @@ mod tests {
         let list = &manual[from..from + manual[from..].find("what `writes`").unwrap()];
         let listed: Vec<_> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, WRITABLE);
+    }
+
+    #[test]
+    fn a_directory_inside_another_becomes_no_mount() {
+        let paths = [
+            "/srv/pool/volumes",
+            "/tmp",
+            "/srv/pool",
+            "/srv/pool-2",
+            "/tmp",
+        ];
+        let kept = outermost(paths.map(PathBuf::from).into_iter());
+        assert_eq!(
+            kept,
+            ["/srv/pool", "/srv/pool-2", "/tmp"].map(PathBuf::from)
+        );
     }
 }
