@@ -1,7 +1,9 @@
 //! Our own drivers pass every must and should check that applies to them.
 
 use crate::{
-    applicable::{ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason},
+    applicable::{
+        ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason, WITHOUT_LIMITS,
+    },
     executable,
     found::passes,
     tester::{list, run, run_through},
@@ -39,7 +41,7 @@ tests! {
     "hello-directory passes", NEEDS => |points| {
             hello(
                 "hello-directory",
-                &[NAMELESS, NOT_ATTACHED, DIRECTORIES],
+                &[NAMELESS, NOT_ATTACHED, DIRECTORIES, WITHOUT_LIMITS],
                 points,
             )
         };

@@ -3,8 +3,9 @@
 
 use crate::{
     bench::{Bench, changes::Snapshot},
+    callout::call::Call,
     system::{self, mount_namespace, mounts},
-    verdict::{Stop, Verdict, fault},
+    verdict::{Verdict, wrong},
 };
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -116,7 +117,7 @@ fn outermost(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
 #[derive(Debug)]
 pub struct Decoy {
     pub directory: PathBuf,
-    file: PathBuf,
+    pub file: PathBuf,
     before: DecoyState,
 }
 
@@ -137,14 +138,43 @@ impl Decoy {
         })
     }
 
-    /// Stops the check with a fault if the directory or its file changed.
-    pub fn is_untouched(&self) -> Result<(), Stop> {
+    /// Stops the check if the directory or its file changed.
+    pub fn expect_untouched(&self, call: &Call) -> Verdict {
         match decoy_state(&self.directory, &self.file) {
             Ok(now) if now == self.before => Ok(()),
             _ => {
                 let expected = "a directory that a value leads to stays as it is";
-                Err(fault(expected, "it was changed"))
+                Err(wrong(call, expected, "it was changed"))
             }
+        }
+    }
+}
+
+/// Directories of the node's own, each with its device and inode.
+#[derive(Debug)]
+pub struct Forbidden(Vec<(PathBuf, u64, u64)>);
+
+impl Forbidden {
+    /// The node's root and /etc, and the decoy.
+    pub fn new(decoy: &Decoy) -> Self {
+        let directories = [Path::new("/"), Path::new("/etc"), &decoy.directory];
+        let found = directories.into_iter().filter_map(|path| {
+            let about = fs::metadata(path).ok()?;
+            Some((path.to_owned(), about.dev(), about.ino()))
+        });
+        Forbidden(found.collect())
+    }
+
+    /// Stops the check if one of them is mounted on the directory.
+    pub fn expect_elsewhere(&self, call: &Call, mounted: &Path) -> Verdict {
+        let about = fs::metadata(mounted).context("look at the directory")?;
+        let is = |(_, dev, ino): &&(PathBuf, u64, u64)| (*dev, *ino) == (about.dev(), about.ino());
+        match self.0.iter().find(is) {
+            Some((path, ..)) => {
+                let expected = "nothing of the node's own is mounted";
+                Err(wrong(call, expected, format!("{} is", path.display())))
+            }
+            None => Ok(()),
         }
     }
 }
