@@ -23,6 +23,12 @@ pub const NOT_ATTACHED: &[Reason] = &[
 /// A local volume cannot be on another node.
 pub const ALWAYS_HERE: &[Reason] = &[("isa.", "isattached is Not supported")];
 
+/// Volumes without limits share what is free.
+pub const WITHOUT_LIMITS: &[Reason] = &[(
+    "cap.goes-down",
+    "each volume may fill the whole file system: provision reserves nothing",
+)];
+
 /// A directory volume has no device of its own.
 pub const DIRECTORIES: &[Reason] = &[
     (

@@ -1,7 +1,9 @@
 //! Our own drivers pass every must and should check that applies to them.
 
 use crate::{
-    applicable::{ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason},
+    applicable::{
+        ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason, WITHOUT_LIMITS,
+    },
     executable,
     found::passes,
     tester::{list, run, run_through},
@@ -39,7 +41,7 @@ tests! {
     "hello-directory passes", NEEDS => |points| {
             hello(
                 "hello-directory",
-                &[NAMELESS, NOT_ATTACHED, DIRECTORIES],
+                &[NAMELESS, NOT_ATTACHED, DIRECTORIES, WITHOUT_LIMITS],
                 points,
             )
         };
@@ -51,14 +53,15 @@ tests! {
 const THREE_MINUTES: Duration = Duration::from_secs(180);
 
 fn configuration(sandbox: &Sandbox, kind: &str) -> String {
+    let pool = sandbox.pool();
     let content = match kind {
         "block" => format!(
             "content = \"{}/volumes/{{handle:sha256:32}}\"",
-            sandbox.pool().display()
+            pool.display()
         ),
         _ => String::new(),
     };
-    format!("[volume]\nkind = \"{kind}\"\n{content}\n")
+    format!("writes = [{pool:?}]\n[volume]\nkind = \"{kind}\"\n{content}\n")
 }
 
 fn sandbox() -> Sandbox {

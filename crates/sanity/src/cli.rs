@@ -7,9 +7,9 @@ use crate::{
     config::{self, Config},
     discover, guard,
     journal::{self, Journal, record::Header},
-    report::{self, Format, print},
+    report::{self, Format, Report, print},
     run::Run,
-    runner,
+    runner::{self, Progress},
     system::block_devices,
     volume::Source,
 };
@@ -19,6 +19,8 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -126,7 +128,7 @@ struct Settings {
 }
 
 /// How checks are run, and what is told of them.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 struct ReportArgs {
     #[arg(long, value_enum, default_value_t = Format::Pretty)]
     format: Format,
@@ -134,17 +136,19 @@ struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// How many checks at a time
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
 }
 
 impl ReportArgs {
-    /// An existing volume can be used by only one check at a time.
-    fn jobs(&self, source: &Source) -> usize {
-        match source {
-            Source::Existing => 1,
-            _ => self.jobs.unwrap_or(4).max(1),
+    /// Prints the report, and writes the one in plain language.
+    fn write(&self, report: &Report) -> Result<ExitCode> {
+        print(&report.text(self.format))?;
+        if let Some(path) = &self.report {
+            fs::write(path, report.markdown())
+                .with_context(|| format!("write {}", path.display()))?;
         }
+        Ok(ExitCode::from(report.exit()))
     }
 }
 
@@ -155,19 +159,9 @@ pub fn run() -> Result<ExitCode> {
             filter,
             report_args,
         } => {
-            let checks = filter.checks()?;
-            prepared(&settings, |run| {
-                let progress = report_args.format == Format::Pretty;
-                let jobs = report_args.jobs(&run.source);
-                let results = runner::run(run, &checks, jobs, settings.keep, progress);
-                let report = report::Report::new(run, results);
-                print(&report.text(report_args.format))?;
-                if let Some(path) = &report_args.report {
-                    fs::write(path, report.markdown())
-                        .with_context(|| format!("write {}", path.display()))?;
-                }
-                Ok(ExitCode::from(report.exit()))
-            })
+            let is_shown = report_args.format == Format::Pretty;
+            let progress = Progress::new(filter.checks()?, is_shown);
+            test(&settings, Arc::new(progress), report_args)
         }
         Sanity::List { filter } => {
             let mut lines = String::new();
@@ -201,9 +195,9 @@ pub fn run() -> Result<ExitCode> {
     }
 }
 
-/// Runs `work` on a prepared run. This happens in a second process with directories of its own; its guard
-/// undoes afterwards what was made.
-fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) -> Result<ExitCode> {
+/// Runs the checks. This happens in a second process with directories of its own; its guard undoes afterwards what
+/// was made.
+fn test(settings: &Settings, progress: Arc<Progress>, args: ReportArgs) -> Result<ExitCode> {
     let mut config = match &settings.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
@@ -224,8 +218,35 @@ fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) ->
     };
     let header = journal::read(&journal)?.header;
     let mut run = Run::new(&header, config.secrets, Some(Journal::open(&journal)?));
+    let empty = Report::new(&run);
+    let jobs = args.jobs;
+    let conclude = {
+        let progress = Arc::clone(&progress);
+        move || match progress.report() {
+            Some(finished) => args.write(&Report { finished, ..empty }),
+            // The other thread reports, and ends the process.
+            None => loop {
+                thread::park();
+            },
+        }
+    };
+    let interrupted = conclude.clone();
+    guard::when_interrupted(move || {
+        if let Err(error) = interrupted() {
+            guard::say(&format!("flexvol-sanity: {error:#}"));
+        }
+    });
     discover::discover(&mut run)?;
-    work(&run)
+    runner::run(&run, &progress, jobs_of(jobs, &run.source), settings.keep);
+    conclude()
+}
+
+/// How many checks run at a time: an existing volume can be used by only one.
+fn jobs_of(given: usize, source: &Source) -> usize {
+    match source {
+        Source::Existing => 1,
+        _ => given.max(1),
+    }
 }
 
 /// The path of the driver. Links are not resolved, because a driver may depend on the name it is called by.

@@ -67,6 +67,8 @@ pub enum Kind {
     Block,
     /// A directory of a shared file system, which is never formatted for a volume.
     Directory,
+    /// Memory, secrets and the like: made by the mount, and gone with the unmount.
+    Ephemeral,
 }
 
 impl Config {

@@ -30,13 +30,16 @@ use std::{
     io::{self, Write as _},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::{ChildStdin, Command, ExitCode, Stdio, exit},
     thread,
     time::{Duration, Instant},
 };
 
 /// How long killed processes may take to end.
 const GOING: Duration = Duration::from_secs(10);
+
+/// How long an interrupted run may take to report what it found so far.
+const REPORTING: Duration = Duration::from_secs(5);
 
 /// Returns the path of the journal in a worker, and none in any other process.
 ///
@@ -57,6 +60,16 @@ pub fn worker() -> Result<Option<PathBuf>> {
         .thread_unblock()
         .context("take signals again")?;
     Ok(Some(journal.into()))
+}
+
+/// In a worker, runs `report` once the guard asks the run to end, and ends the process.
+pub fn when_interrupted(report: impl FnOnce() + Send + 'static) {
+    thread::spawn(move || {
+        // The guard writes nothing. It closes the input, because a signal's handler could not print.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        report();
+        exit(1);
+    });
 }
 
 /// Prints a message to stderr. Errors are ignored: cleanup must not depend on a reader.
@@ -99,18 +112,20 @@ fn place(header: &Header) -> Result<()> {
 }
 
 fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
-    let worker = Command::new("/proc/self/exe")
+    let mut worker = Command::new("/proc/self/exe")
         .args(env::args_os().skip(1))
         .env(WORKER, format!("{} {}", getpid(), journal.display()))
+        .stdin(Stdio::piped())
         // Ctrl-C must reach the guard only.
         .process_group(0)
         .spawn()
         .context("start the run")?;
+    let input = worker.stdin.take();
     let worker = Pid::from_raw(i32::try_from(worker.id()).context("know the run's process")?);
     let code = loop {
         let signal = signals.wait().context("wait for the run")?;
         if signal != Signal::SIGCHLD {
-            return interrupted(worker, signal);
+            return interrupted(worker, input, signal);
         }
         if let Some(code) = reaped(worker)? {
             break code;
@@ -129,20 +144,33 @@ fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn interrupted(worker: Pid, signal: Signal) -> Result<ExitCode> {
-    match kill(worker, Signal::SIGKILL) {
-        Ok(()) | Err(Errno::ESRCH) => {}
-        Err(error) => bail!("end the run: {error}"),
+/// Ends the run, after it has reported what it found so far.
+fn interrupted(worker: Pid, input: Option<ChildStdin>, signal: Signal) -> Result<ExitCode> {
+    drop(input);
+    if !ends(worker, REPORTING)? {
+        match kill(worker, Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => bail!("end the run: {error}"),
+        }
+        ends(worker, GOING)?;
     }
     say(&format!("flexvol-sanity: {signal}: undoing what was made"));
-    let end = Instant::now() + GOING;
-    while reaped(worker)?.is_none() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
     // The exit code that a shell reports.
     Ok(ExitCode::from(
         u8::try_from(128 + signal as i32).unwrap_or(128),
     ))
+}
+
+/// Waits for the worker's end. Returns false if it takes longer.
+fn ends(worker: Pid, time: Duration) -> Result<bool> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        if reaped(worker)?.is_some() {
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(false)
 }
 
 /// Reaps all children that have ended. Returns the exit code of the worker if it is among them.

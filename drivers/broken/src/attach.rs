@@ -77,7 +77,7 @@ impl Driver {
 
     /// Waits until the device is gone. It disappears with its last user, which may be any program that inspects
     /// devices; a later attach must not find a device that is about to disappear.
-    fn until_let_go(&self, image: &Path) -> Result<(), Stop> {
+    pub fn until_let_go(&self, image: &Path) -> Result<(), Stop> {
         for _ in 0..500 {
             if self.devices(image)?.is_empty() {
                 return Ok(());

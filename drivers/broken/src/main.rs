@@ -10,6 +10,7 @@ mod faults;
 mod grow;
 mod mount;
 mod node;
+mod provision;
 mod variants;
 mod volume;
 
@@ -251,7 +252,11 @@ impl Driver {
             ("expandfs", [options, device, target, new, old]) => {
                 self.expandfs(options, device, target, [new, old])
             }
+            ("provision", [options]) => self.provision(options),
+            ("delete", [options]) => self.delete(options),
+            ("capacity", [options]) => self.capacity(options),
             ("init" | "getvolumename" | "expandfs", _) => self.miscounted(callout),
+            ("provision" | "delete" | "capacity", _) => self.miscounted(callout),
             ("mount" | "unmount", _) if plain => self.miscounted(callout),
             ("mountdevice" | "unmountdevice", _) if staged => self.miscounted(callout),
             ("attach" | "waitforattach" | "isattached" | "detach", _) if attached => {

@@ -261,7 +261,9 @@ impl Driver {
         if self.has(Fault::MountsNothingInstead) && !Path::new(image).exists() {
             return Ok(true);
         }
-        if self.has(Fault::TakesAnyDirectory) && Path::new(image).is_dir() {
+        if (self.has(Fault::TakesAnyDirectory) || self.has(Fault::ProvisionsAnyDirectory))
+            && Path::new(image).is_dir()
+        {
             self.tool(
                 "mount",
                 &["--bind".as_ref(), image.as_ref(), target.as_os_str()],

@@ -17,10 +17,14 @@ pub enum Variant {
     Pooled,
     /// The backend makes volumes of 512 MiB, 1 GiB and so on.
     RoundsUp,
+    /// `capacity` stays, because more may be promised than there is; the pool tells what is promised.
+    Thin,
+    /// What is mounted is new each time.
+    Ephemeral,
 }
 
 /// The variants and their words.
-const VARIANTS: [(&str, Variant); 7] = [
+const VARIANTS: [(&str, Variant); 9] = [
     ("attached", Variant::Attached),
     ("three-stages", Variant::ThreeStages),
     ("leaves-mounting", Variant::LeavesMounting),
@@ -28,6 +32,8 @@ const VARIANTS: [(&str, Variant); 7] = [
     ("fixed-size", Variant::FixedSize),
     ("pooled", Variant::Pooled),
     ("rounds-up", Variant::RoundsUp),
+    ("thin", Variant::Thin),
+    ("ephemeral", Variant::Ephemeral),
 ];
 
 /// The unit of a backend that rounds up.
@@ -42,11 +48,12 @@ impl Variant {
     /// Whether volumes of this variant are attached.
     pub fn attaches(self) -> bool {
         use Variant::{
-            Attached, FixedSize, LeavesMounting, Pooled, RefusesAtAttach, RoundsUp, ThreeStages,
+            Attached, Ephemeral, FixedSize, LeavesMounting, Pooled, RefusesAtAttach, RoundsUp,
+            Thin, ThreeStages,
         };
         match self {
             Attached | ThreeStages | LeavesMounting | RefusesAtAttach | Pooled => true,
-            FixedSize | RoundsUp => false,
+            Ephemeral | FixedSize | RoundsUp | Thin => false,
         }
     }
 }

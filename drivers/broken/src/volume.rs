@@ -184,7 +184,7 @@ impl Driver {
     /// Formats the volume if it is blank, or refuses it if it holds something foreign.
     pub fn format(&self, volume: &Volume) -> Result<(), Stop> {
         let begun = self.record("formatting", &volume.image)?;
-        if begun.exists() || blank(&volume.image)? || self.has(Fault::FormatsEveryTime) {
+        if begun.exists() || blank(&volume.image)? || self.formats_every_time() {
             if volume.read_only && !self.has(Fault::FormatsForReaders) {
                 return Err(refused("the volume is blank, and wanted read-only"));
             }
@@ -217,6 +217,10 @@ impl Driver {
             )),
             kind => Err(refused(format!("the volume has {kind}, not xfs"))),
         }
+    }
+
+    fn formats_every_time(&self) -> bool {
+        self.has(Fault::FormatsEveryTime) || self.is(Variant::Ephemeral)
     }
 
     /// Formats the volume, with a record by which an interrupted call is repeated.

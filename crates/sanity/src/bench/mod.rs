@@ -4,6 +4,7 @@
 pub mod changes;
 pub mod files;
 mod lifecycle;
+pub mod provisioned;
 mod requirements;
 pub mod sandbox;
 pub mod teardown;

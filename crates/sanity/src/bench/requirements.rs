@@ -58,10 +58,32 @@ impl Bench<'_> {
         Err(not_applicable(why))
     }
 
+    /// Whether what is written outlives the unmount.
+    pub fn keeps_content(&self) -> bool {
+        self.run.config.volume.kind != Kind::Ephemeral
+    }
+
+    /// Stops the check unless what is written outlives the unmount.
+    pub fn needs_kept_content(&self) -> Verdict {
+        if self.keeps_content() {
+            return Ok(());
+        }
+        let why = "the configuration says kind = \"ephemeral\": nothing outlives the unmount";
+        Err(not_applicable(why))
+    }
+
     /// Stops the check if volumes are not block devices, or the driver does not format them.
     pub fn needs_device(&self) -> Verdict {
-        if self.run.config.volume.kind == Kind::Directory {
-            let why = "the configuration says kind = \"directory\": nothing is formatted";
+        let why = match self.run.config.volume.kind {
+            Kind::Block => None,
+            Kind::Directory => {
+                Some("the configuration says kind = \"directory\": nothing is formatted")
+            }
+            Kind::Ephemeral => {
+                Some("the configuration says kind = \"ephemeral\": nothing is formatted")
+            }
+        };
+        if let Some(why) = why {
             return Err(not_applicable(why));
         }
         self.needs_mounting()?;

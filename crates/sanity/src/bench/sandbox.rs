@@ -3,8 +3,9 @@
 
 use crate::{
     bench::{Bench, changes::Snapshot},
+    callout::call::Call,
     system::{self, mount_namespace, mounts},
-    verdict::{Stop, Verdict, fault},
+    verdict::{Verdict, wrong},
 };
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -61,12 +62,14 @@ fn writable(bench: &Bench) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Makes all mounts read-only except these directories, each of which becomes a mount point.
+/// Makes all mounts read-only except these directories, each of which becomes a mount point. One inside another
+/// does not: the other keeps it writable, and a driver may refuse a mount inside its directory.
 fn protect(writable: &[PathBuf]) -> Result<()> {
-    let kept: Vec<_> = writable
-        .iter()
-        .filter_map(|path| fs::canonicalize(path).ok())
-        .collect();
+    let kept = outermost(
+        writable
+            .iter()
+            .filter_map(|path| fs::canonicalize(path).ok()),
+    );
     for path in &kept {
         if mounts::at(path)?.is_empty() && path.is_dir() {
             let all = MsFlags::MS_BIND | MsFlags::MS_REC;
@@ -102,11 +105,19 @@ fn protect(writable: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
+/// The paths that are below none of the others.
+fn outermost(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut sorted: Vec<_> = paths.collect();
+    sorted.sort();
+    sorted.dedup_by(|later, earlier| later.starts_with(earlier));
+    sorted
+}
+
 /// A directory with a file that no driver has a reason to touch.
 #[derive(Debug)]
 pub struct Decoy {
     pub directory: PathBuf,
-    file: PathBuf,
+    pub file: PathBuf,
     before: DecoyState,
 }
 
@@ -127,14 +138,43 @@ impl Decoy {
         })
     }
 
-    /// Stops the check with a fault if the directory or its file changed.
-    pub fn is_untouched(&self) -> Result<(), Stop> {
+    /// Stops the check if the directory or its file changed.
+    pub fn expect_untouched(&self, call: &Call) -> Verdict {
         match decoy_state(&self.directory, &self.file) {
             Ok(now) if now == self.before => Ok(()),
             _ => {
                 let expected = "a directory that a value leads to stays as it is";
-                Err(fault(expected, "it was changed"))
+                Err(wrong(call, expected, "it was changed"))
             }
+        }
+    }
+}
+
+/// Directories of the node's own, each with its device and inode.
+#[derive(Debug)]
+pub struct Forbidden(Vec<(PathBuf, u64, u64)>);
+
+impl Forbidden {
+    /// The node's root and /etc, and the decoy.
+    pub fn new(decoy: &Decoy) -> Self {
+        let directories = [Path::new("/"), Path::new("/etc"), &decoy.directory];
+        let found = directories.into_iter().filter_map(|path| {
+            let about = fs::metadata(path).ok()?;
+            Some((path.to_owned(), about.dev(), about.ino()))
+        });
+        Forbidden(found.collect())
+    }
+
+    /// Stops the check if one of them is mounted on the directory.
+    pub fn expect_elsewhere(&self, call: &Call, mounted: &Path) -> Verdict {
+        let about = fs::metadata(mounted).context("look at the directory")?;
+        let is = |(_, dev, ino): &&(PathBuf, u64, u64)| (*dev, *ino) == (about.dev(), about.ino());
+        match self.0.iter().find(is) {
+            Some((path, ..)) => {
+                let expected = "nothing of the node's own is mounted";
+                Err(wrong(call, expected, format!("{} is", path.display())))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -162,5 +202,21 @@ mod tests {
         let list = &manual[from..from + manual[from..].find("what `writes`").unwrap()];
         let listed: Vec<_> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, WRITABLE);
+    }
+
+    #[test]
+    fn a_directory_inside_another_becomes_no_mount() {
+        let paths = [
+            "/srv/pool/volumes",
+            "/tmp",
+            "/srv/pool",
+            "/srv/pool-2",
+            "/tmp",
+        ];
+        let kept = outermost(paths.map(PathBuf::from).into_iter());
+        assert_eq!(
+            kept,
+            ["/srv/pool", "/srv/pool-2", "/tmp"].map(PathBuf::from)
+        );
     }
 }

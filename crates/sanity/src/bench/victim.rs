@@ -38,6 +38,8 @@ pub struct Victim<'a, 'run> {
     volume: Option<Volume>,
     /// Something was mounted, so the volume may be formatted.
     used: bool,
+    /// A usual volume was mounted in the sandbox too.
+    is_controlled: bool,
 }
 
 /// A callout that was made with a hostile value.
@@ -59,12 +61,14 @@ impl<'a, 'run> Victim<'a, 'run> {
             bench,
             volume: None,
             used: false,
+            is_controlled: false,
         }
     }
 
     /// Makes, in the sandbox, every callout that takes the changed members of the JSON, or the name in `detach`;
     /// for each of the targets in turn.
     pub fn call_with(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
+        self.control()?;
         while let Some(first) = targets.first() {
             let volume = self.volume(first)?;
             let device = match self.volume {
@@ -90,6 +94,36 @@ impl<'a, 'run> Victim<'a, 'run> {
             targets = &targets[number..];
         }
         Ok(())
+    }
+
+    /// Leaves the check out if the driver cannot mount a usual volume in the sandbox and can outside: it would
+    /// refuse everything there.
+    fn control(&mut self) -> Verdict {
+        let bench = self.bench;
+        let makes = system::is_root() && bench.run.source.is_fresh();
+        if self.is_controlled || !makes || bench.run.mounts_nothing() {
+            return Ok(());
+        }
+        self.is_controlled = true;
+        let volume = bench.volume()?;
+        let mount = || -> Verdict {
+            let mount_point = bench.attach_and_mount(&volume, "sanity-control", "rw")?;
+            bench.unmount_and_detach(&mount_point)
+        };
+        match mount() {
+            Ok(()) => {}
+            // Other checks judge how a volume is mounted.
+            Err(Stop::Fault(_) | Stop::NotApplicable(_)) => return bench.done_with(&volume),
+            other => return other,
+        }
+        match sandboxed(bench, mount) {
+            Err(Stop::Fault(fault)) => {
+                let callout = fault.call.as_ref().map_or("", Call::callout);
+                Err(Stop::Skipped(read_only(callout)))
+            }
+            Err(other) => Err(other),
+            Ok(()) => bench.done_with(&volume),
+        }
     }
 
     fn make_callouts(
@@ -146,6 +180,13 @@ impl<'a, 'run> Victim<'a, 'run> {
         self.volume = Some(volume.clone());
         Ok(volume)
     }
+}
+
+/// Why a check of hostile values is left out.
+pub fn read_only(callout: &str) -> String {
+    format!(
+        "the directories that the driver writes, named in writes: {callout} fails where only those can be written"
+    )
 }
 
 /// Makes one callout with the value. None if the callout takes none of the members.

@@ -31,6 +31,7 @@ impl Bench<'_> {
         self.record(Record::Volume {
             name: name.clone(),
             bytes,
+            provisioned: run.source == Source::Callouts,
         })?;
         let volume = self.made(&name, bytes)?;
         self.record(Record::Options {

@@ -61,7 +61,7 @@ pub struct Call {
 /// The result of a call as the caller understands it.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    Success(Reply),
+    Success(Box<Reply>),
     NotSupported,
     /// The message of the driver.
     Failure(String),
@@ -92,7 +92,7 @@ impl Call {
             Err(error) => Outcome::Broken(error),
             Ok(reply) => match reply.status {
                 Status::NotSupported => Outcome::NotSupported,
-                Status::Success if self.exit == Exit::Code(0) => Outcome::Success(reply),
+                Status::Success if self.exit == Exit::Code(0) => Outcome::Success(Box::new(reply)),
                 Status::Success => {
                     Outcome::Broken("Success, and an exit code that is not 0".to_owned())
                 }

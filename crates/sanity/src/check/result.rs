@@ -5,19 +5,21 @@ use crate::{callout::call::Call, redact::shown};
 use std::time::Duration;
 
 /// How a check ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Ended {
     Passed,
     Failed(Box<Failure>),
     NotApplicable(String),
     /// Not run, because this is missing.
     Skipped(String),
+    /// The run was interrupted before the check ended.
+    NotRun,
     /// The tester failed to run it.
     Error(String),
 }
 
 /// A fault of the driver, with the evidence.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     pub expected: String,
     pub found: String,
@@ -28,7 +30,7 @@ pub struct Failure {
 }
 
 /// A check that has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Finished {
     pub check: &'static Check,
     pub ended: Ended,
@@ -45,7 +47,7 @@ impl Finished {
     pub fn shown(mut self, masks: &[String]) -> Self {
         let mask = |text: &mut String| *text = shown(std::mem::take(text), masks);
         match &mut self.ended {
-            Ended::Passed => {}
+            Ended::Passed | Ended::NotRun => {}
             Ended::Failed(failure) => {
                 mask(&mut failure.expected);
                 mask(&mut failure.found);

@@ -13,7 +13,7 @@ use crate::{
 pub const CHECKS: &[Check] = &[
     Check {
         name: "cli.no-args",
-        level: Level::Must,
+        level: Level::Should,
         needs: &[],
         alone: false,
         what: "without a callout the answer is a Failure in JSON, not a usage text",

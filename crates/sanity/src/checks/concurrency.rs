@@ -81,7 +81,7 @@ pub const CHECKS: &[Check] = &[
 ];
 
 /// Makes the calls at once, each in a thread of its own.
-fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {
+pub fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {
     thread::scope(|scope| {
         let started: Vec<_> = calls
             .iter()
@@ -176,6 +176,9 @@ fn two_volumes(bench: &Bench) -> Verdict {
     for mount_point in &mount_points {
         own(bench, mount_point)?;
         bench.unmount_and_detach(mount_point)?;
+    }
+    if !bench.keeps_content() {
+        return Ok(());
     }
     // Two loop devices of one volume have separate caches, so a mix-up may show only after both are gone.
     for mount_point in &mount_points {

@@ -1,18 +1,20 @@
 //! Checks of malicious or merely unusual names and values.
 
 use crate::{
-    bench::{Bench, sandbox::Decoy, victim::Victim},
+    bench::{
+        Bench,
+        sandbox::{Decoy, Forbidden},
+        victim::Victim,
+    },
     callout::{
         argument::{self, Options},
         call::Outcome,
     },
     check::{Check, Level, Need},
     system::mounts,
-    verdict::{Stop, Verdict, fault, readable, wrong},
+    verdict::{Verdict, fault, readable, wrong},
     volume::Stage,
 };
-use anyhow::Context;
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 pub const CHECKS: &[Check] = &[
     Check {
@@ -225,33 +227,20 @@ fn traversal(bench: &Bench) -> Verdict {
         "-oremount".to_owned(),
     ];
     values.push("a/".repeat(2048));
-    let forbidden: Vec<_> = [Path::new("/"), Path::new("/etc"), &decoy.directory]
-        .into_iter()
-        .filter_map(|path| {
-            let about = fs::metadata(path).ok()?;
-            Some((path.to_owned(), about.dev(), about.ino()))
-        })
-        .collect();
+    let forbidden = Forbidden::new(&decoy);
     let mut victim = Victim::new(bench);
+    let mut odd = None;
     for value in &values {
         victim.call_with(&targets(bench, value), &mut |hostile| {
             let call = &hostile.call;
-            readable(call)?;
-            let about = fs::metadata(&hostile.dir).context("look at the directory")?;
-            let found = forbidden
-                .iter()
-                .find(|(_, dev, ino)| (*dev, *ino) == (about.dev(), about.ino()));
-            if let Some((path, ..)) = found {
-                let expected = "nothing of the node's own is mounted";
-                return Err(wrong(call, expected, format!("{} is", path.display())));
-            }
-            decoy.is_untouched().map_err(|stop| match stop {
-                Stop::Fault(fault) => wrong(call, fault.expected, fault.found),
-                other => other,
-            })
+            // What was mounted counts more than the words.
+            forbidden.expect_elsewhere(call, &hostile.dir)?;
+            decoy.expect_untouched(call)?;
+            odd = odd.take().or_else(|| readable(call).err());
+            Ok(())
         })?;
     }
-    Ok(())
+    odd.map_or(Ok(()), Err)
 }
 
 fn spaces(bench: &Bench) -> Verdict {

@@ -176,6 +176,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     bench.expect_unmounted(&mount_point, &unmounted)?;
     let again = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted(&mount_point, &again)?;
+    let kept = !bench.run.config.volume.read_only && bench.keeps_content();
     let mut mounts = Cuts::new("a later mount", again.took);
     let mut unmounts = Cuts::new("an unmount", unmounted.took);
     for step in 1..=POINTS {
@@ -185,7 +186,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
         bench.expect_unmounted(&mount_point, &call)?;
         let argv = bench.mount_arguments(&mount_point, "rw")?;
         mounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
-        repeated(bench, &mount_point, !bench.run.config.volume.read_only)?;
+        repeated(bench, &mount_point, kept)?;
     }
     bench.unmount_and_detach(&mount_point)?;
     Ok([cuts, mounts, unmounts])
@@ -234,7 +235,8 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
         }
     }
     let mount_point = bench.prepare_final_mount(&volume, "sanity-later", "rw")?;
-    repeated(bench, &mount_point, !run.config.volume.read_only)?;
+    let kept = !run.config.volume.read_only && bench.keeps_content();
+    repeated(bench, &mount_point, kept)?;
     bench.unmount_and_detach(&mount_point)?;
     Ok(vec![attaches, detaches])
 }
@@ -261,7 +263,7 @@ fn repeated(bench: &Bench, mount_point: &MountPoint, kept: bool) -> Verdict {
 
 /// Checks that the volume has one loop device. A shared file system may have any number.
 fn one_device(bench: &Bench, call: &Call, file: &str) -> Verdict {
-    if bench.run.config.volume.kind == Kind::Directory {
+    if bench.run.config.volume.kind != Kind::Block {
         return Ok(());
     }
     let devices = devices(file, 1)?;

@@ -112,6 +112,14 @@ fn read(bench: &Bench, call: &Call, mount_point: &MountPoint) -> Verdict {
     }
 }
 
+/// Like [`read`], after the volume was unmounted.
+fn read_later(bench: &Bench, call: &Call, mount_point: &MountPoint) -> Verdict {
+    match bench.keeps_content() {
+        true => read(bench, call, mount_point),
+        false => Ok(()),
+    }
+}
+
 fn release(bench: &Bench, release: Release) -> Verdict {
     let volume = bench.volume()?.seen_by(release);
     let mount_point = bench.attach_and_mount(&volume, "sanity-pod", "rw")?;
@@ -122,7 +130,7 @@ fn release(bench: &Bench, release: Release) -> Verdict {
     let mount_point = bench.prepare_final_mount(&volume, "sanity-later", "rw")?;
     let call = with_group(bench, &mount_point, release)?;
     bench.expect_mounted(&mount_point, &call)?;
-    read(bench, &call, &mount_point)?;
+    read_later(bench, &call, &mount_point)?;
     bench.unmount_and_detach(&mount_point)
 }
 
@@ -160,7 +168,7 @@ fn restarts(bench: &Bench) -> Verdict {
     bench.expect_unmounted(&mount_point, &call)?;
     bench.unmount_and_detach(&mount_point)?;
     let mount_point = bench.attach_and_mount(&volume, "sanity-later", "rw")?;
-    read(bench, &call, &mount_point)?;
+    read_later(bench, &call, &mount_point)?;
     bench.unmount_and_detach(&mount_point)
 }
 

@@ -2,18 +2,22 @@
 
 mod arguments;
 mod attach;
+mod capacity;
 mod concurrency;
+mod delete;
 mod detach;
 mod environment;
 mod expand;
 mod format;
 mod hang;
 mod hostile;
+mod hostile_provision;
 mod init;
 mod kill;
 mod lifecycle;
 mod mount;
 mod output;
+mod provision;
 mod secrets;
 mod unmount;
 mod volume_name;
@@ -37,6 +41,9 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         unmount::CHECKS,
         format::CHECKS,
         expand::CHECKS,
+        provision::CHECKS,
+        delete::CHECKS,
+        capacity::CHECKS,
         concurrency::CHECKS,
         kill::CHECKS,
         lifecycle::CHECKS,

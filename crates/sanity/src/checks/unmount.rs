@@ -137,9 +137,14 @@ pub const CHECKS: &[Check] = &[
 
 /// Kills the volume's server with the vendor's command, or makes the kernel shut the file system down.
 fn dead(bench: &Bench) -> Verdict {
-    let shared = bench.run.config.volume.kind == Kind::Directory;
-    if shared && bench.run.config.volume.kill_server.is_empty() {
-        let why = "the configuration says kind = \"directory\", and no kill_server";
+    let why = match bench.run.config.volume.kind {
+        Kind::Block => None,
+        Kind::Directory => Some("the configuration says kind = \"directory\", and no kill_server"),
+        Kind::Ephemeral => Some("the configuration says kind = \"ephemeral\", and no kill_server"),
+    };
+    if let Some(why) = why
+        && bench.run.config.volume.kill_server.is_empty()
+    {
         return Err(not_applicable(why));
     }
     bench.needs_unmounting()?;
@@ -249,6 +254,7 @@ fn stays(bench: &Bench, mount_point: &MountPoint) -> Verdict {
 }
 
 fn keeps_data(bench: &Bench) -> Verdict {
+    bench.needs_kept_content()?;
     let volume = bench.volume()?;
     for round in 0..3 {
         let mount_point = bench.attach_and_mount(&volume, &format!("sanity-pod-{round}"), "rw")?;

@@ -218,10 +218,12 @@ mod tests {
             Record::Volume {
                 name: name("a"),
                 bytes: 7,
+                provisioned: false,
             },
             Record::Volume {
                 name: name("b"),
                 bytes: 7,
+                provisioned: false,
             },
             Record::Attach {
                 name: name("a"),

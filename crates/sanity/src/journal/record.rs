@@ -45,6 +45,9 @@ pub enum Record {
     Volume {
         name: String,
         bytes: u64,
+        /// Made by the driver's `provision`, wherever the volumes of other checks come from.
+        #[serde(default)]
+        provisioned: bool,
     },
     /// The volume was made with these options.
     Options {
@@ -79,6 +82,8 @@ pub enum Record {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Traces {
     pub bytes: u64,
+    /// Made by the driver's `provision`, and removed by its `delete`.
+    pub provisioned: bool,
     /// None while the volume is being made.
     pub options: Option<Options>,
     /// The nodes that it may be attached to.
@@ -98,7 +103,14 @@ impl Made {
     pub fn note(&mut self, record: &Record) {
         match record.clone() {
             Record::Run(_) | Record::Known { .. } => {}
-            Record::Volume { name, bytes } => self.volumes.entry(name).or_default().bytes = bytes,
+            Record::Volume {
+                name,
+                bytes,
+                provisioned,
+            } => {
+                let traces = self.volumes.entry(name).or_default();
+                (traces.bytes, traces.provisioned) = (bytes, provisioned);
+            }
             Record::Options { name, options } => {
                 self.volumes.entry(name).or_default().options = Some(options);
             }

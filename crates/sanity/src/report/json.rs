@@ -1,6 +1,6 @@
 //! The report as one JSON object.
 
-use super::{Report, reason, word};
+use super::{Report, causes::Cause, reason, word};
 use crate::{callout::call::Call, check::result::Ended};
 use serde_json::{Value, json};
 
@@ -28,16 +28,20 @@ impl Report {
                 object
             })
             .collect();
+        let cause = |cause: Cause| json!({ "check": cause.check, "fault": cause.fault, "others": cause.others });
+        let causes: Vec<Value> = self.causes().into_iter().map(cause).collect();
         let count = self.count(None);
         let whole = json!({
             "driver": self.driver,
             "executable": self.executable,
+            "interrupted": self.is_interrupted(),
             "score": self.score(),
             "passed": count.passed,
             "failed": count.failed,
             "not-applicable": count.not_applicable,
             "left": count.left,
             "errors": count.errors,
+            "causes": causes,
             "checks": checks,
         });
         format!("{whole:#}\n")

@@ -41,7 +41,7 @@ impl Report {
                         format!("<failure type=\"{level}\" message=\"{reason}\">{lines}</failure>")
                     }
                 }
-                Ended::NotApplicable(_) | Ended::Skipped(_) => {
+                Ended::NotApplicable(_) | Ended::Skipped(_) | Ended::NotRun => {
                     format!("<skipped message=\"{reason}\"/>")
                 }
                 Ended::Error(_) => format!("<error message=\"{reason}\"/>"),

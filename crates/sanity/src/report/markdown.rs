@@ -21,6 +21,18 @@ impl Report {
             "; of all levels {} passed, {} failed, {} do not apply, {} were left out, {} could not be run.",
             all.passed, all.failed, all.not_applicable, all.left, all.errors
         );
+        if self.is_interrupted() {
+            text += "\nThe run was interrupted: what had not ended by then counts as left out.\n";
+        }
+        for cause in self.causes() {
+            let _ = writeln!(
+                text,
+                "\nMend {} first (it fails where {}). Probably for the same reason these fail: {}.",
+                cause.check,
+                cause.fault,
+                cause.others.join(", ")
+            );
+        }
         for level in [Level::Must, Level::Should, Level::Warn] {
             for one in self.finished.iter().filter(|one| one.check.level == level) {
                 let Ended::Failed(failure) = &one.ended else {

@@ -1,5 +1,6 @@
 //! Reports of a run, for people and for machines.
 
+mod causes;
 mod json;
 mod junit;
 mod markdown;
@@ -40,11 +41,12 @@ pub enum Format {
 }
 
 /// A finished run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Report {
     pub driver: String,
     pub executable: String,
     pub masks: Vec<String>,
+    /// In the order of the checks; empty until the run has ended.
     pub finished: Vec<Finished>,
 }
 
@@ -66,13 +68,18 @@ impl Count {
 }
 
 impl Report {
-    pub fn new(run: &Run, finished: Vec<Finished>) -> Self {
+    pub fn new(run: &Run) -> Self {
         Report {
             driver: format!("{}/{}", run.name.0, run.name.1),
             executable: run.executable.display().to_string(),
             masks: run.masks.clone(),
-            finished,
+            finished: Vec::new(),
         }
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        let mut ended = self.finished.iter().map(|one| &one.ended);
+        ended.any(|ended| matches!(ended, Ended::NotRun))
     }
 
     pub fn count(&self, level: Option<Level>) -> Count {
@@ -83,7 +90,7 @@ impl Report {
                 Ended::Passed => &mut count.passed,
                 Ended::Failed(_) => &mut count.failed,
                 Ended::NotApplicable(_) => &mut count.not_applicable,
-                Ended::Skipped(_) => &mut count.left,
+                Ended::Skipped(_) | Ended::NotRun => &mut count.left,
                 Ended::Error(_) => &mut count.errors,
             } += 1;
         }
@@ -144,7 +151,7 @@ pub fn word(ended: &Ended) -> &'static str {
         Ended::Passed => "passed",
         Ended::Failed(_) => "failed",
         Ended::NotApplicable(_) => "not-applicable",
-        Ended::Skipped(_) => "left",
+        Ended::Skipped(_) | Ended::NotRun => "left",
         Ended::Error(_) => "error",
     }
 }
@@ -158,6 +165,7 @@ pub fn reason(ended: &Ended) -> Option<String> {
             failure.expected, failure.found
         )),
         Ended::NotApplicable(why) | Ended::Error(why) => Some(why.clone()),
+        Ended::NotRun => Some("the run was interrupted before it ended".to_owned()),
         Ended::Skipped(what) => Some(format!("needs {what}")),
     }
 }

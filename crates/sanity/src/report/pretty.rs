@@ -5,19 +5,24 @@ use crate::check::{
     Check, Level,
     result::{Ended, Finished},
 };
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 /// How many calls before the failed one are shown.
 const BEFORE: usize = 6;
 
-/// The line that is printed when a check has ended.
-pub fn progress(one: &Finished, number: usize, of: usize) -> String {
+/// The line that is printed when a check has ended, at a terminal with the time that the others may take.
+pub fn progress(one: &Finished, number: usize, of: usize, left: Option<Duration>) -> String {
+    let left = left.map(|left| format!(", about {} s left", left.as_secs()));
     let mut line = format!(
-        "[{number:3}/{of}] {:14} {:6} {} ({:.1} s)",
-        word(&one.ended),
+        "[{number:3}/{of}] {:14} {:6} {} ({:.1} s{})",
+        match word(&one.ended) {
+            "left" => "left out",
+            word => word,
+        },
         one.check.level,
         one.check.name,
         one.took.as_secs_f64(),
+        left.unwrap_or_default(),
     );
     for note in &one.notes {
         // Writing to a string does not fail.
@@ -73,6 +78,15 @@ impl Report {
                 check.why, check.mend
             );
         }
+        for cause in self.causes() {
+            let _ = writeln!(
+                text,
+                "\nprobably one cause, mend {} first ({}):\n  {}",
+                cause.check,
+                cause.fault,
+                cause.others.join(", ")
+            );
+        }
         for one in self.finished.iter().filter(|one| !one.leftovers.is_empty()) {
             let (name, left) = (one.check.name, one.leftovers.join(", "));
             let _ = writeln!(text, "\n{name}: left behind and removed: {left}");
@@ -81,7 +95,7 @@ impl Report {
             matches!(ended, Ended::NotApplicable(_))
         });
         self.list(&mut text, "left out", |ended| {
-            matches!(ended, Ended::Skipped(_))
+            matches!(ended, Ended::Skipped(_) | Ended::NotRun)
         });
         let _ = writeln!(
             text,
@@ -95,6 +109,9 @@ impl Report {
                 "{level:8} {:>7} {:>7} {:>15} {:>9} {:>7}",
                 count.passed, count.failed, count.not_applicable, count.left, count.errors
             );
+        }
+        if self.is_interrupted() {
+            text += "the run was interrupted\n";
         }
         let must = self.count(Some(Level::Must));
         let _ = match self.score() {

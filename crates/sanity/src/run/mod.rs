@@ -174,11 +174,18 @@ impl Run {
             .map(|template| content::locate(template, name, &options, &self.source))
             .transpose()?;
         Ok(Volume {
-            name: name.to_owned(),
             content,
+            ..self.bare(name, options)
+        })
+    }
+
+    /// Like [`Run::provisioned`], of which only the driver knows where its bytes are.
+    pub fn bare(&self, name: &str, options: Options) -> Volume {
+        Volume {
+            name: name.to_owned(),
             options,
             ..self.unmade()
-        })
+        }
     }
 
     /// The name of this node, for `attach`.

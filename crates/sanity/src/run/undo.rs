@@ -8,7 +8,7 @@ use crate::{
     },
     journal::record::{Made, Traces},
     system::{cleanup, command, mounts},
-    volume::{Source, Stage, Volume},
+    volume::{Source, Stage},
 };
 use anyhow::{Context, Result, ensure};
 use std::{collections::BTreeSet, path::Path};
@@ -51,7 +51,11 @@ impl Run {
             }
         }
         self.release(traces)?;
-        match self.source {
+        let source = match traces.provisioned {
+            true => &Source::Callouts,
+            false => &self.source,
+        };
+        match source {
             Source::Hooks => {
                 let options = traces.options.clone().unwrap_or_default();
                 let options = serde_json::to_string(&options).context("write options")?;
@@ -62,11 +66,7 @@ impl Run {
                 let Some(options) = self.options_of(name, traces)? else {
                     return Ok(());
                 };
-                let volume = Volume {
-                    content: None,
-                    ..self.provisioned(name, options)?
-                };
-                let argv = ["delete".to_owned(), volume.json("rw")];
+                let argv = ["delete".to_owned(), self.bare(name, options).json("rw")];
                 let call = self.call(&argv, &CallOptions::default())?;
                 ensure!(
                     call.succeeded(),

@@ -16,32 +16,85 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
+    io::{self, IsTerminal},
     sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-/// Runs the checks and returns their results, in the order of the checks.
-pub fn run(
-    run: &Run,
-    checks: &[&'static Check],
-    jobs: usize,
-    keep: bool,
-    progress: bool,
-) -> Vec<Finished> {
-    let finished = Mutex::new(Vec::new());
-    let (alone, together): (VecDeque<_>, VecDeque<_>) =
-        checks.iter().copied().partition(|check| check.alone);
-    let work = |queue: &Mutex<VecDeque<&'static Check>>| {
-        while let Some(check) = lock(queue).pop_front() {
-            let one = one(run, check, keep);
-            let mut finished = lock(&finished);
-            if progress {
-                let line = report::progress(&one, finished.len() + 1, checks.len());
-                // If stdout fails, the report at the end fails too and returns the error.
-                let _ = report::print(&format!("{line}\n"));
+/// The results so far.
+#[derive(Debug)]
+pub struct Progress {
+    checks: Vec<&'static Check>,
+    /// A line is printed for each check that ends.
+    is_shown: bool,
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    finished: Vec<Finished>,
+    is_reported: bool,
+}
+
+impl Progress {
+    pub fn new(checks: Vec<&'static Check>, is_shown: bool) -> Self {
+        Progress {
+            checks,
+            is_shown,
+            started: Instant::now(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn add(&self, one: Finished) {
+        let mut state = lock(&self.state);
+        if state.is_reported {
+            return;
+        }
+        let (number, of) = (state.finished.len() + 1, self.checks.len());
+        if self.is_shown {
+            let per_done = (of - number) as f64 / number as f64;
+            let left = self.started.elapsed().mul_f64(per_done);
+            let left = io::stdout().is_terminal().then_some(left);
+            let line = report::progress(&one, number, of, left);
+            // If stdout fails, the report at the end fails too and returns the error.
+            let _ = report::print(&format!("{line}\n"));
+        }
+        state.finished.push(one);
+    }
+
+    /// Returns the results, in the order of the checks, once. What ends later is dropped.
+    pub fn report(&self) -> Option<Vec<Finished>> {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.is_reported, true) {
+            return None;
+        }
+        let mut finished = std::mem::take(&mut state.finished);
+        for check in &self.checks {
+            if finished.iter().all(|one| one.check.name != check.name) {
+                finished.push(unfinished(check, Ended::NotRun));
             }
-            finished.push(one);
+        }
+        let place = |name: &str| self.checks.iter().position(|check| check.name == name);
+        finished.sort_by_key(|one| place(one.check.name));
+        Some(finished)
+    }
+}
+
+/// Runs the checks.
+pub fn run(run: &Run, progress: &Progress, jobs: usize, keep: bool) {
+    let (alone, together): (VecDeque<_>, VecDeque<_>) = progress
+        .checks
+        .iter()
+        .copied()
+        .partition(|check| check.alone);
+    let work = |queue: &Mutex<VecDeque<&'static Check>>| {
+        // The queue is not locked while a check runs.
+        let next = || lock(queue).pop_front();
+        while let Some(check) = next() {
+            progress.add(one(run, check, keep));
         }
     };
     let together = Mutex::new(together);
@@ -51,28 +104,26 @@ pub fn run(
         }
     });
     work(&Mutex::new(alone));
-    let mut finished = finished
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let place = |name: &str| checks.iter().position(|check| check.name == name);
-    finished.sort_by_key(|one| place(one.check.name));
-    finished
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
-    let started = Instant::now();
-    let mut finished = Finished {
+fn unfinished(check: &'static Check, ended: Ended) -> Finished {
+    Finished {
         check,
-        ended: Ended::Passed,
+        ended,
         notes: Vec::new(),
         calls: Vec::new(),
         leftovers: Vec::new(),
         took: Duration::ZERO,
-    };
+    }
+}
+
+fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
+    let started = Instant::now();
+    let mut finished = unfinished(check, Ended::Passed);
     if let Some(missing) = missing(run, check.needs) {
         finished.ended = Ended::Skipped(missing);
         return finished;

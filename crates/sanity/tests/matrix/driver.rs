@@ -90,8 +90,12 @@ fn install(words: &str) -> TempDir {
         "pooled" => "pool = 'fast'\n",
         _ => "",
     };
+    let kind = match words {
+        "ephemeral" => "kind = 'ephemeral'\n",
+        _ => "",
+    };
     let config = format!(
-        "fs_type = 'xfs'\ndeadline = 20\nwrites = [{state:?}]\n[options]\nimage = '{{image}}'\n{pool}[volume]\n\
+        "fs_type = 'xfs'\ndeadline = 20\nwrites = [{state:?}]\n[options]\nimage = '{{image}}'\n{pool}[volume]\n{kind}\
          break_reads = ['/bin/sh', '-c', '{gone}']\n"
     );
     fs::write(place.path().join("sanity.toml"), config).unwrap();

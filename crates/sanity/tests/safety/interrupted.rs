@@ -60,6 +60,43 @@ pub fn by_a_signal() -> Verdict {
     Ok(())
 }
 
+pub fn reported() -> Verdict {
+    for which in [Signal::SIGINT, Signal::SIGTERM] {
+        let vendor = Vendor::new("usage-without-arguments");
+        vendor.configure("");
+        let report = vendor.path("report.md");
+        let printed = vendor.path("printed.xml");
+        let mut command = vendor.tester(&["run", "--format", "junit", "--jobs", "1"]);
+        command
+            .args(["--filter", "cli.no-args,kill.", "--report"])
+            .arg(&report)
+            .stdout(fs::File::create(&printed).unwrap())
+            .stderr(Stdio::null());
+        let mut running = Running(command.spawn().unwrap());
+        until("a volume of the second check", || {
+            fs::read_dir(vendor.volumes()).unwrap().next().is_some()
+                && vendor.scratch().is_some_and(|scratch| {
+                    let scratch = scratch.join("kill.anywhere");
+                    // It is in the mount namespace of the run.
+                    let root = format!("/proc/{}/root", running.0.id());
+                    std::path::Path::new(&format!("{root}{}", scratch.display())).exists()
+                })
+        });
+        signal(&running, which);
+        let status = running.0.wait().unwrap();
+        assert_eq!(status.code(), Some(128 + which as i32));
+        let printed = fs::read_to_string(printed).unwrap();
+        assert!(printed.ends_with("</testsuite>\n"), "{printed}");
+        assert!(printed.contains("<failure type="), "{printed}");
+        assert!(printed.contains("interrupted before it ended"), "{printed}");
+        let report = fs::read_to_string(report).unwrap();
+        assert!(report.contains("### cli.no-args"), "{report}");
+        assert!(report.contains("The run was interrupted"), "{report}");
+        nothing(vendor.left(&vendor.path("nowhere")))?;
+    }
+    Ok(())
+}
+
 pub fn killed() -> Verdict {
     let vendor = Vendor::new("attached");
     vendor.configure("");

@@ -36,6 +36,10 @@ fn main() -> ExitCode {
             interrupted::by_a_signal,
         ),
         case(
+            "a run that is interrupted reports what it found so far",
+            interrupted::reported,
+        ),
+        case(
             "what a run made that was killed with its guard is undone by the next",
             interrupted::killed,
         ),

@@ -28,8 +28,23 @@ pub struct Reply {
     pub volume_name: Option<String>,
     pub volume_new_size: Option<i64>,
     pub capabilities: DeclaredCapabilities,
-    /// The options of the new volume in the reply to `provision`.
-    pub options: Option<BTreeMap<String, String>>,
+    /// The options of the new volume in the reply to `provision`; what else than an object of strings there is.
+    pub options: Result<BTreeMap<String, String>, String>,
+    /// Bytes, in the replies to `provision` and `capacity`. Kubernetes does not read it: anything but a whole
+    /// number counts as not told.
+    pub capacity: Option<u64>,
+    /// The file system of the new volume in the reply to `provision`.
+    pub fs_type: Option<String>,
+    /// What the reply to `capacity` tells of the pool.
+    pub pool: Pool,
+}
+
+/// A pool's space in bytes, each member as far as the driver tells it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Pool {
+    pub size: Option<u64>,
+    pub free: Option<u64>,
+    pub promised: Option<u64>,
 }
 
 /// Decodes the whole output of a driver.
@@ -54,7 +69,10 @@ pub fn decode(output: &[u8]) -> Result<Reply, String> {
         volume_name: None,
         volume_new_size: None,
         capabilities: DeclaredCapabilities::Nothing,
-        options: None,
+        options: Ok(BTreeMap::new()),
+        capacity: None,
+        fs_type: None,
+        pool: Pool::default(),
     };
     for (name, value) in members {
         match folded(&name).as_str() {
@@ -76,7 +94,10 @@ pub fn decode(output: &[u8]) -> Result<Reply, String> {
                 reply.volume_new_size = size.or(reply.volume_new_size);
             }
             "capabilities" => reply.capabilities = capabilities::decode(value, reply.capabilities)?,
-            "options" => reply.options = options(value).or(reply.options),
+            "options" => reply.options = options(value),
+            "capacity" => reply.capacity = bytes(&value),
+            "fstype" => reply.fs_type = string("fsType", value).ok().flatten(),
+            "poolspace" => reply.pool = pool(value),
             _ => {}
         }
     }
@@ -97,15 +118,41 @@ pub fn object(output: &[u8]) -> Result<(), String> {
     }
 }
 
-fn options(value: Text) -> Option<BTreeMap<String, String>> {
-    let Text::Object(members) = value else {
-        return None;
+fn options(value: Text) -> Result<BTreeMap<String, String>, String> {
+    let members = match value {
+        Text::Null => Vec::new(),
+        Text::Object(members) => members,
+        other => return Err(format!("options is {}, not an object", other.kind())),
     };
     let member = |(name, value)| match value {
-        Text::String(text) => Some((name, text)),
-        _ => None,
+        Text::String(text) => Ok((name, text)),
+        other => Err(format!("option {name} is {}, not a string", other.kind())),
     };
     members.into_iter().map(member).collect()
+}
+
+fn bytes(value: &Text) -> Option<u64> {
+    match value {
+        Text::Number(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn pool(value: Text) -> Pool {
+    let mut pool = Pool::default();
+    let members = match value {
+        Text::Object(members) => members,
+        _ => Vec::new(),
+    };
+    for (name, value) in members {
+        match folded(&name).as_str() {
+            "size" => pool.size = bytes(&value),
+            "free" => pool.free = bytes(&value),
+            "promised" => pool.promised = bytes(&value),
+            _ => {}
+        }
+    }
+    pool
 }
 
 /// Folds a name as Go does for comparison: two letters beyond ASCII fold into ASCII.

@@ -20,7 +20,7 @@ pub fn size(directory: &Path) -> Result<u64> {
 
 /// Size in bytes of the device that is mounted there, if it belongs to the volume alone.
 fn device(bench: &Bench, mount_point: &MountPoint) -> Result<Option<u64>> {
-    if bench.run.config.volume.kind == Kind::Directory {
+    if bench.run.config.volume.kind != Kind::Block {
         return Ok(None);
     }
     let mount = mounts::at(&mount_point.dir)?.pop();
@@ -44,7 +44,7 @@ impl Base {
         // A shared file system may have any size.
         let least = match bench.run.config.volume.kind {
             Kind::Block => mount_point.volume.bytes.max(filesystem),
-            Kind::Directory => mount_point.volume.bytes,
+            Kind::Directory | Kind::Ephemeral => mount_point.volume.bytes,
         };
         Ok(Base {
             bytes: device.map_or(least, |device| least.max(device)),

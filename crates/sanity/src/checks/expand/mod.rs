@@ -250,6 +250,7 @@ fn pattern(seed: u64) -> Vec<u8> {
 }
 
 fn data(bench: &Bench) -> Verdict {
+    bench.needs_kept_content()?;
     let base = mounted(bench)?;
     let mut mount_point = base.mount_point;
     for round in 1..=3 {
@@ -304,7 +305,7 @@ fn interrupted(bench: &Bench) -> Verdict {
         }
     }
     bench.unmount_and_detach(mount_point)?;
-    if writes {
+    if writes && bench.keeps_content() {
         // A new mount shows what is on the storage.
         let later = bench.attach_and_mount(&mount_point.volume, "sanity-later", "rw")?;
         files::expect(bench, &later, "before", &pattern(7))?;
