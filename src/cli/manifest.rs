@@ -82,11 +82,6 @@ impl Cluster {
     }
 }
 
-/// Returns the labels by which the objects are selected later.
-fn labels() -> Value {
-    json!({ "app.kubernetes.io/managed-by": "flexvol" })
-}
-
 impl ClusterTarget {
     pub fn persistent_volume(&self, volume: &Described<'_>) -> Value {
         let mut source = json!({
@@ -121,7 +116,7 @@ impl ClusterTarget {
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": { "name": volume.name, "labels": labels() },
+            "metadata": { "name": volume.name },
             "spec": spec,
         })
     }
@@ -130,7 +125,7 @@ impl ClusterTarget {
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": { "name": volume.name, "namespace": volume.namespace, "labels": labels() },
+            "metadata": { "name": volume.name, "namespace": volume.namespace },
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": volume.size.to_string() } },

@@ -1,12 +1,5 @@
 //! Verbs for users: text on standard output, errors on standard error, the usual exit codes.
 
-/// The end of a verb's long help: examples, and exit codes.
-macro_rules! examples {
-    ($($line:literal),+ $(,)?) => {
-        concat!("Examples:\n", $("  ", $line, "\n",)+ "\nExit status: 0 done, 1 failed, 2 wrong usage")
-    };
-}
-
 mod adopt;
 mod call;
 mod config;
@@ -19,7 +12,6 @@ mod install;
 mod installed_driver;
 mod list;
 mod manifest;
-mod output;
 mod pool;
 mod show;
 mod suggest;
@@ -43,7 +35,7 @@ use std::{
 
 pub use suggest::suggest;
 
-/// Node-local FlexVolume driver with online volume expansion
+/// A FlexVolume driver whose volumes grow
 ///
 /// Kubelet executes it with a callout as the first word (init, mount, expandfs …) and reads one
 /// line of JSON. The verbs below are for people.
@@ -52,8 +44,7 @@ pub use suggest::suggest;
     name = "flexvol",
     version,
     disable_help_subcommand = true,
-    arg_required_else_help = true,
-    after_long_help = "Files: PLUGINS/VENDOR~DRIVER/.DRIVER.toml, the driver's configuration\n\nExit status: 0 done, 1 failed, 2 wrong usage"
+    arg_required_else_help = true
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -66,7 +57,7 @@ enum Verb {
     Uninstall(uninstall::Uninstall),
     Config(config::Show),
     Doctor(doctor::Doctor),
-    /// Manage pools
+    /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
     Create(create::Create),
@@ -113,7 +104,6 @@ pub fn run(here: &Installed) -> ExitCode {
             return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
         }
     };
-    terminal::is_output();
     let code = match cli.verb.looks_into_pools() {
         true => worker::run(|| outcome(cli.verb.run(here))),
         false => Ok(outcome(cli.verb.run(here))),

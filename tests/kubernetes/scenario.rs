@@ -278,6 +278,7 @@ impl Scenario {
         delete("persistentvolumeclaims");
         delete("persistentvolumes");
         delete("secrets");
+        delete("resourcequotas");
         // The next scenario may use the same names. Kubectl would delete hundreds of events one by one.
         let cluster = self.lab.cluster();
         let names = [

@@ -16,10 +16,7 @@ use flexvol_controller::{
         exec::{Drivers, deadline},
         nsenter,
     },
-    cli::{
-        check, recover,
-        status::{self, StatusOptions},
-    },
+    cli::{check, recover, status},
     client::{self, Budget, Fence},
     leader,
     placement::Nodes,
@@ -239,18 +236,8 @@ async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
 
 async fn show(arguments: StatusArguments) -> Result<()> {
     let client = person(arguments.kubeconfig.as_deref()).await?;
-    let options = StatusOptions {
-        all: arguments.all,
-        namespace: arguments.namespace,
-        output: arguments.output,
-    };
-    loop {
-        print(&status::show(&client, &options).await?)?;
-        if !arguments.watch {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_secs(arguments.interval.into())).await;
-    }
+    let table = status::table(&client, arguments.all).await?;
+    print(&table)
 }
 
 async fn recover(arguments: RecoverArguments) -> Result<()> {

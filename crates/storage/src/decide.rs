@@ -133,7 +133,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
         Goal::Provisioned { size } => refuse(
             ErrorKind::Conflict,
             format!(
-                "the volume exists with {:#}, which is less than the {size:#} asked for; grow it or choose another name",
+                "the volume exists with {}, which is less than the {size} asked for; grow it or choose another name",
                 asset.size
             ),
         ),
@@ -364,7 +364,7 @@ fn grown(
         return refuse(
             ErrorKind::Conflict,
             format!(
-                "the volume has {:#}, {to:#} was asked for, and a read-only use does not grow it",
+                "the volume has {}, {to} was asked for, and a read-only use does not grow it",
                 asset.size
             ),
         );
@@ -377,7 +377,7 @@ fn grown(
         return refuse(
             ErrorKind::Busy,
             format!(
-                "the volume has {:#}, {to:#} was asked for, and this driver grows volumes only while no pod uses them; stop the pod",
+                "the volume has {}, {to} was asked for, and this driver grows volumes only while no pod uses them; stop the pod",
                 asset.size
             ),
         );

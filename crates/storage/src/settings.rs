@@ -106,9 +106,7 @@ impl Policy {
         match self.largest {
             Some(largest) if size > largest => Err(Error::new(
                 ErrorKind::Invalid,
-                format!(
-                    "{size:#} was asked for, and this pool allows at most {largest:#} a volume"
-                ),
+                format!("{size} was asked for, and this pool allows at most {largest} a volume"),
             )),
             _ => Ok(()),
         }

@@ -213,7 +213,6 @@ impl Agent {
         } else {
             None
         };
-        let started = Instant::now();
         let result = match (&capabilities, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
@@ -235,20 +234,11 @@ impl Agent {
                 .insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
-        let seconds = format!("{:.3}", started.elapsed().as_secs_f64());
         let word = if result.is_ok() { "done" } else { "failed" };
         context.metrics.operated(called, word);
         let mut after = match result {
             Ok(reply) => {
-                log::info(
-                    "called",
-                    &[
-                        ("volume", name),
-                        ("driver", driver),
-                        ("step", called),
-                        ("seconds", &seconds),
-                    ],
-                );
+                log::info("called", &[("volume", name), ("callout", called)]);
                 self.heartbeat.changed.notify_one();
                 let mut after = after_success(&callout, &before, reply);
                 if let Ok(capabilities) = &capabilities
@@ -264,13 +254,7 @@ impl Agent {
                 let why = failure.message.as_str();
                 log::warn(
                     "a call failed",
-                    &[
-                        ("volume", name),
-                        ("driver", driver),
-                        ("step", called),
-                        ("seconds", &seconds),
-                        ("error", why),
-                    ],
+                    &[("volume", name), ("callout", called), ("why", why)],
                 );
                 match (&callout, &capabilities) {
                     (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {

@@ -24,7 +24,7 @@ pub(crate) use read::Read;
 pub(crate) use resource_as::resource_as;
 
 use crate::support::metrics::Metrics;
-use anyhow::{Context as _, Error, Result, anyhow};
+use anyhow::{Context as _, Result};
 use dns::Getent;
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},
@@ -72,13 +72,8 @@ async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
                 .await
                 .context("use the kubeconfig")?
         }
-        None => Config::incluster().map_err(|error| match error {
-            // The names of variables that only pods have help nobody.
-            kube::config::InClusterError::ReadEnvironmentVariable(_) => anyhow!(
-                "find the API server: this is no pod of a cluster; give --kubeconfig FILE, or set KUBECONFIG"
-            ),
-            error => Error::from(error).context("find the API server"),
-        })?,
+        None => Config::incluster()
+            .context("find the API server: this is no pod of a cluster; give --kubeconfig FILE")?,
     };
     dns::check(&config.cluster_url).await?;
     let mut connector = HttpConnector::new_with_resolver(Getent);

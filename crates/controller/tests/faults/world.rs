@@ -215,16 +215,15 @@ impl World {
         Ok(())
     }
 
-    /// The names of the programs' logs.
-    pub fn log_files(&self) -> impl Iterator<Item = String> {
-        let running = self.programs.running.keys();
-        running.map(|name| format!("{name}.log"))
-    }
-
     /// All requests, and the programs' logs.
     pub fn log(&self) -> String {
         let mut text = self.server.requests().join("\n");
-        for file in self.log_files().chain(["calls".to_owned()]) {
+        let logs = self
+            .programs
+            .running
+            .keys()
+            .map(|name| format!("{name}.log"));
+        for file in logs.chain(["calls".to_owned()]) {
             let said = fs::read_to_string(self.path(&file)).unwrap_or_default();
             text += &format!("\n{file}:\n{said}");
         }

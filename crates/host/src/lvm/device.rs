@@ -143,7 +143,7 @@ pub fn device(
     if has > size && !(may_be_cut && ends_before(&device, size)?) {
         return Err(Error::new(
             ErrorKind::Storage,
-            format!("the volume had {has:#} and has only {size:#} now; restore its full size"),
+            format!("the volume had {has} and has only {size} now; restore its full size"),
         ));
     }
     if has != size {
@@ -155,7 +155,7 @@ pub fn device(
     if has != size {
         return Err(Error::new(
             ErrorKind::Storage,
-            format!("the volume has {size:#} and its device {has:#}, also after a refresh"),
+            format!("the volume has {size} and its device {has}, also after a refresh"),
         ));
     }
     // A disk may have been added or removed since.

@@ -113,7 +113,7 @@ impl GroupOrThinPool {
         if more > available {
             return Err(Error::new(
                 ErrorKind::Exhausted,
-                format!("the volume needs {more:#} more and the pool has {available:#} to give"),
+                format!("the volume needs {more} more and the pool has {available} to give"),
             ));
         }
         // Even with overcommit, a single volume cannot be larger than the pool.
@@ -121,7 +121,7 @@ impl GroupOrThinPool {
             return Err(Error::new(
                 ErrorKind::Exhausted,
                 format!(
-                    "the volume would have {wanted:#} and the whole pool has {:#}",
+                    "the volume would have {wanted} and the whole pool has {}",
                     view.size
                 ),
             ));

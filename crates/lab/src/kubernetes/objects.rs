@@ -33,6 +33,7 @@ fn resource(kind: &str) -> Option<(&'static str, &'static str, bool)> {
         "persistentvolume" => ("api/v1", "persistentvolumes", false),
         "persistentvolumeclaim" => ("api/v1", "persistentvolumeclaims", true),
         "pod" => ("api/v1", "pods", true),
+        "resourcequota" => ("api/v1", "resourcequotas", true),
         "secret" => ("api/v1", "secrets", true),
         "statefulset" => ("apis/apps/v1", "statefulsets", true),
         "nodevolume" => ("apis/flexvol.dev/v1alpha1", "nodevolumes", false),

@@ -159,7 +159,7 @@ pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
     match users.pods.as_slice() {
         [] => Ok(()),
         pods => Err(format!(
-            "the claim has to be recreated, and does not go while pods name it, not even pods that have ended: {}; scale down whoever makes them, or delete them",
+            "the claim has to be made anew, and does not go while pods name it, not even pods that have ended: {}; scale down whoever makes them, or delete them",
             pods.join(", ")
         )),
     }

@@ -129,7 +129,7 @@ impl Evictions {
         );
         log::warn(
             "pods may not be stopped",
-            &[("set", &set.name_any()), ("error", &text)],
+            &[("set", &set.name_any()), ("why", &text)],
         );
         self.events
             .record(set, EventType::Warning, RESIZE_FAILED, &text);
@@ -169,7 +169,7 @@ impl Evictions {
             "pod {}-{ordinal} is not stopped so that its volumes grow: {why}",
             set.name_any()
         );
-        log::info("a pod waits to grow", &[("error", &text)]);
+        log::info("a pod waits to grow", &[("why", &text)]);
         if let Some(tone) = tone {
             let reason = match tone {
                 EventType::Normal => "Resizing",
@@ -220,7 +220,7 @@ impl Evictions {
             "pod {name} is not stopped so that {claims} can grow: {}",
             refusal_message(&refused)
         );
-        log::warn("a pod is not stopped", &[("error", &text)]);
+        log::warn("a pod is not stopped", &[("why", &text)]);
         self.events
             .record(set, EventType::Warning, RESIZE_FAILED, &text);
         Ok(Outcome::RequeueWithBackoff(backoff(&refused)))
