@@ -86,10 +86,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with index .Values.drivers 0 }}{{ .provisioner | default .name }}{{ end }}
 {{- end }}
 
-{{- /* Annotations of what `helm test` needs, and removes: its weight. */}}
+{{- /* Annotations of what the pod of `helm test` needs, which is made before it and removed with the test. */}}
 {{- define "flexvol.hook" -}}
 helm.sh/hook: test
-helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 

@@ -2,7 +2,6 @@
 
 use super::render::{Rendering, kind_and_name};
 use anyhow::{Context, Result, ensure};
-use flexvol_lab::kubernetes::Version;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,9 +51,8 @@ pub fn check() -> Result<()> {
         let rendering = Rendering {
             release,
             namespace: "elsewhere",
-            version: &Version::newest().to_string(),
             set,
-            arguments,
+            ..Rendering::with(arguments)
         };
         let objects = rendering.objects();
         let objects = objects.with_context(|| format!("render the values {set}"))?;

@@ -2,7 +2,6 @@
 
 use super::render::Rendering;
 use anyhow::Result;
-use flexvol_lab::kubernetes::Version;
 
 /// A file of plain manifests in `deploy`.
 pub struct Plain {
@@ -93,15 +92,8 @@ impl Plain {
             arguments.extend(["--show-only".to_owned(), format!("templates/{name}.yaml")]);
         }
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        let rendering = Rendering {
-            release: "flexvol",
-            namespace: "flexvol",
-            // As for the newest release, because the reader chooses among the files.
-            version: &Version::newest().to_string(),
-            set: "default",
-            arguments: &arguments,
-        };
-        let rendered = rendering.text()?;
+        // As for the newest release, because the reader chooses among the files.
+        let rendered = Rendering::with(&arguments).text()?;
         let is_about_helm = |line: &str| OF_HELM.iter().any(|begin| line.starts_with(begin));
         let lines = rendered
             .lines()

@@ -1,7 +1,7 @@
 //! What the chart has in each release of Kubernetes.
 
 use super::render::{Rendering, kind_and_name};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// A release, a namespace, values, and the expected objects or error of the chart.
 pub struct Elsewhere {
@@ -125,35 +125,31 @@ const KNOWN: [&str; 6] = [
 impl Elsewhere {
     pub fn check(&self) -> Result<()> {
         let (version, value) = (self.version, self.value);
+        let arguments = ["--set", value];
         let rendering = Rendering {
-            release: "flexvol",
             namespace: self.namespace,
-            version,
-            set: "default",
-            arguments: &["--set", value],
+            version: version.to_owned(),
+            ..Rendering::with(&arguments)
         };
-        match (rendering.objects(), self.has) {
-            (Ok(objects), Ok(wanted)) => {
-                let has = |name: &&str| {
-                    objects
-                        .iter()
-                        .any(|object| kind_and_name(object).1 == *name)
-                };
-                let found: Vec<_> = KNOWN.into_iter().filter(has).collect();
-                ensure!(
-                    found == wanted,
-                    "for Kubernetes {version} with {value} the chart has {found:?}, and not {wanted:?}"
-                );
-            }
-            (Ok(_), Err(why)) => bail!("Kubernetes {version} with {value} is not refused: {why}"),
-            (Err(error), Ok(_)) => {
-                return Err(error).with_context(|| format!("Kubernetes {version} with {value}"));
-            }
-            (Err(error), Err(why)) => ensure!(
-                format!("{error:#}").contains(why),
-                "Kubernetes {version} with {value} is refused, and not because {why}: {error:#}"
-            ),
-        }
-        Ok(())
+        let checked = match self.has {
+            Err(why) => rendering.refused(why),
+            Ok(wanted) => expect_known(&rendering, wanted),
+        };
+        checked.with_context(|| format!("Kubernetes {version} with {value}"))
     }
+}
+
+fn expect_known(rendering: &Rendering<'_>, wanted: &[&str]) -> Result<()> {
+    let objects = rendering.objects()?;
+    let has = |name: &&str| {
+        objects
+            .iter()
+            .any(|object| kind_and_name(object).1 == *name)
+    };
+    let found: Vec<_> = KNOWN.into_iter().filter(has).collect();
+    ensure!(
+        found == wanted,
+        "the chart has {found:?}, and not {wanted:?}"
+    );
+    Ok(())
 }

@@ -1,8 +1,11 @@
 //! Renders the chart by Helm.
 
 use crate::project::project;
-use anyhow::{Context, Result};
-use flexvol_lab::{helm, kubernetes::run};
+use anyhow::{Context, Result, bail, ensure};
+use flexvol_lab::{
+    helm,
+    kubernetes::{Version, run},
+};
 use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
@@ -31,26 +34,49 @@ pub fn helm() -> Result<Command> {
 }
 
 /// What is rendered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rendering<'a> {
     pub release: &'a str,
     pub namespace: &'a str,
     /// The release of Kubernetes.
-    pub version: &'a str,
+    pub version: String,
     /// The file with values.
     pub set: &'a str,
     /// More arguments of Helm.
     pub arguments: &'a [&'a str],
 }
 
-impl Rendering<'_> {
+impl<'a> Rendering<'a> {
+    /// The default values and these arguments, in the newest release of Kubernetes.
+    pub fn with(arguments: &'a [&'a str]) -> Self {
+        Rendering {
+            release: "flexvol",
+            namespace: "flexvol",
+            version: Version::newest().to_string(),
+            set: "default",
+            arguments,
+        }
+    }
+
     pub fn text(&self) -> Result<String> {
         let mut template = helm()?;
         template.args(["template", self.release]).arg(chart());
         template.args(["--namespace", self.namespace]);
-        template.args(["--kube-version", self.version]);
+        template.args(["--kube-version", &self.version]);
         template.arg("--values").arg(values(self.set));
         run(template.args(self.arguments))
+    }
+
+    /// Checks that the chart refuses this, and says why.
+    pub fn refused(&self, why: &str) -> Result<()> {
+        match self.text() {
+            Ok(_) => bail!("it is not refused: {why}"),
+            Err(error) => ensure!(
+                format!("{error:#}").contains(why),
+                "it is refused, and not because of {why}: {error:#}"
+            ),
+        }
+        Ok(())
     }
 
     pub fn objects(&self) -> Result<Vec<Value>> {
