@@ -67,7 +67,7 @@ pub fn find(name: &str) -> Result<&'static Backend> {
         Error::new(
             ErrorKind::Configuration,
             format!(
-                "there is no backend {name:?} (there is: {}); set `backend` in the driver's configuration",
+                "there is no backend {name:?}; expected one of: {}; set `backend` in the driver's configuration",
                 names.join(", ")
             ),
         )

@@ -5,7 +5,7 @@ use super::{
     driver_options::DriverOptions,
     manifest::{self, Cluster, Described},
 };
-use crate::installed::Installed;
+use crate::{installed::Installed, size::requested};
 use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::{
@@ -22,6 +22,10 @@ use std::path::PathBuf;
 /// data, if it can be mounted, which is tried where nobody sees it; anything else that holds data is refused and
 /// left alone. A second time changes nothing.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol adopt disk.img --name data",
+    "flexvol adopt vg0/data --name data --size 20Gi",
+))]
 pub struct Adopt {
     /// The image or logical volume; nobody else may have it open
     file: PathBuf,
@@ -30,7 +34,7 @@ pub struct Adopt {
     name: VolumeName,
     /// The size it shall have at least, such as 10Gi; the file system follows when it is mounted
     /// [default: the image's, in whole MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = requested)]
     size: Option<Bytes>,
     /// Accept an image that proves blank: every byte of it zero. The first mount formats it
     #[arg(long)]

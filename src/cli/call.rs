@@ -27,6 +27,10 @@ const DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// and how kubelet takes the answer. The exit code is the driver's. A callout is waited for up to
 /// 15 minutes; one that takes longer goes on by itself.
 #[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n  flexvol call init\n  flexvol call --record calls.jsonl -- unmount DIR\n\n",
+    "Exit status: that of the driver, 1 if it cannot be run, 2 wrong usage",
+))]
 pub struct Call {
     #[command(flatten)]
     driver: InstalledDriver,
@@ -40,6 +44,7 @@ pub struct Call {
         long,
         value_name = "NAME",
         default_value = "flexvol call",
+        hide = true,
         requires = "record"
     )]
     caller: String,

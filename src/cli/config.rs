@@ -20,6 +20,10 @@ use std::{
 /// Comments tell where it comes from, and whether kubelet was told something else about the driver
 /// when it was installed. With a mistake the exit code is 1.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol config --driver example.com/disk",
+    "flexvol config --file disk.toml",
+))]
 pub struct Show {
     #[command(flatten)]
     driver: InstalledDriver,

@@ -5,7 +5,7 @@ use super::{
     manifest::{self, Cluster, Described, Format},
     terminal,
 };
-use crate::installed::Installed;
+use crate::{installed::Installed, size};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use flexvol_storage::{
@@ -19,6 +19,10 @@ use std::io::{self, Write};
 /// The claim gets the volume's name. Doing it again with the same name changes nothing and prints
 /// the same.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol create data --size 10Gi | kubectl apply -f -",
+    "flexvol create data --size 1Gi --fs ext4 -n shop --pool default",
+))]
 pub struct Create {
     /// The name of the persistent volume and its claim
     #[arg(value_parser = VolumeName::parse)]
@@ -26,7 +30,7 @@ pub struct Create {
     /// The size as a Kubernetes quantity, such as 10Gi; rounded up to whole MiB (of a volume group, to
     /// whole extents on each disk), and with a file system to at least 300Mi for xfs, 128Mi for btrfs,
     /// 16Mi for ext4 and ext3
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::requested)]
     size: Bytes,
     /// The pool [default: the one that has it already, or the driver's only one, or "default"]
     #[arg(long)]
@@ -35,7 +39,7 @@ pub struct Create {
     #[arg(long, value_name = "FILESYSTEM")]
     fs: Option<Filesystem>,
     /// The namespace of the claim; only its pods can mount the volume
-    #[arg(long, default_value = "default", value_parser = manifest::namespace)]
+    #[arg(long, short, default_value = "default", value_parser = manifest::namespace)]
     namespace: String,
     #[command(flatten)]
     output: Output,
@@ -118,6 +122,18 @@ impl Create {
                     self.name
                 );
             }
+            if existing.asset.size < self.size {
+                bail!(
+                    "volume {} is there with {:#}, which is less than the requested {:#}; grow its claim or choose another name",
+                    self.name,
+                    existing.asset.size,
+                    self.size
+                );
+            }
+            // The smallest size depends on the file system: that of the volume, whatever the pool's default is.
+            request.filesystem = request
+                .filesystem
+                .or(mark.and_then(Mark::filesystem).map(Into::into));
         }
         let made = chosen
             .driver()
@@ -131,6 +147,15 @@ impl Create {
                 io::stderr(),
                 "flexvol: it is not known whether another pool has a volume called {}: {why}",
                 self.name
+            );
+        }
+        if existing.is_none() && made.size != self.size {
+            // If standard error is closed, nobody can be told.
+            let _ = writeln!(
+                io::stderr(),
+                "flexvol: the size was rounded up from {} to {}",
+                self.size,
+                made.size
             );
         }
         let what = match existing {

@@ -6,7 +6,7 @@ mod kernel;
 mod kubernetes;
 mod raid;
 
-use super::{print, table::table};
+use super::{output::Output, print, table::table, terminal};
 use crate::{
     backends::{BACKENDS, PoolConfig, Pools},
     check::{Check, Verdict},
@@ -15,27 +15,31 @@ use crate::{
     plugin::{DriverName, drivers},
 };
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use flexvol_storage::Role;
-use std::path::PathBuf;
+use std::{cmp::Reverse, path::PathBuf};
 
-/// Say what this node lacks, and how to mend it
+/// Check this node's prerequisites and print how to fix problems
 ///
 /// Looks at the kernel, its file systems and their tools, kubelet's plugin directory, the mount
 /// propagation, the drivers that are installed and their pools. Files are made and removed to see
 /// whether they can be, and a thin pool with overcommit that is not active is activated for a moment
 /// to ask how full it is; nothing else changes. With a failed check the exit code is 1.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol doctor",
+    "flexvol doctor --driver example.com/disk -o json",
+))]
 pub struct Doctor {
     /// Only this driver [default: all that flexvol installed]
-    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
+    #[arg(long = "driver", alias = "name", value_name = "VENDOR/DRIVER")]
     name: Option<DriverName>,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
 
-    /// table or json
+    /// table, wide (lines are not broken), json, yaml or name
     #[arg(
         long,
         short,
@@ -44,12 +48,6 @@ pub struct Doctor {
         hide_possible_values = true
     )]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 /// One driver to check.
@@ -101,11 +99,19 @@ impl Doctor {
             checks.extend(installed::checks(subject));
             checks.extend(pools(subject));
         }
-        match self.output {
-            Output::Table => show(&checks)?,
-            Output::Json => {
-                let text = serde_json::to_string_pretty(&checks).context("write JSON")?;
-                print(format_args!("{text}"))?;
+        // The worst first; those of one verdict stay in the order of their subjects.
+        checks.sort_by_key(|check| Reverse(check.verdict));
+        let all = serde_json::to_value(&checks).context("write JSON")?;
+        if !self.output.structured(&all)? {
+            match self.output {
+                Output::Name => checks
+                    .iter()
+                    .try_for_each(|check| print(format_args!("{}", check.about)))?,
+                table => {
+                    // What reads a pipe looks for whole texts.
+                    let is_wide = table == Output::Wide || !terminal::is_output();
+                    show(&checks, is_wide)?;
+                }
             }
         }
         match count(&checks, Verdict::Fail) {
@@ -165,15 +171,22 @@ fn count(checks: &[Check], verdict: Verdict) -> usize {
         .count()
 }
 
-fn show(checks: &[Check]) -> Result<()> {
+fn show(checks: &[Check], wide: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = checks
         .iter()
-        .map(|check| {
-            vec![
-                check.verdict.as_str().to_owned(),
-                check.about.clone(),
-                check.found.clone(),
-            ]
+        .flat_map(|check| {
+            let mut first = [check.verdict.as_str(), &check.about];
+            let lines = match wide {
+                true => vec![check.found.clone()],
+                false => wrapped(&check.found),
+            };
+            lines
+                .into_iter()
+                .map(move |line| {
+                    let [verdict, about] = std::mem::take(&mut first);
+                    vec![verdict.to_owned(), about.to_owned(), line]
+                })
+                .collect::<Vec<_>>()
         })
         .collect();
     table(&["VERDICT", "CHECK", "FOUND"], &rows)?;
@@ -182,10 +195,31 @@ fn show(checks: &[Check]) -> Result<()> {
         .filter_map(|check| Some((check, check.remedy.as_ref()?)))
         .collect();
     if !remedies.is_empty() {
-        print(format_args!("\nTo mend:"))?;
+        print(format_args!("\nTo fix:"))?;
     }
     for (check, remedy) in remedies {
         print(format_args!("  {}: {remedy}", check.about))?;
     }
-    Ok(())
+    let [failed, warned, ok] =
+        [Verdict::Fail, Verdict::Warn, Verdict::Ok].map(|verdict| count(checks, verdict));
+    print(format_args!(
+        "\n{failed} failed, {warned} warnings, {ok} ok"
+    ))
+}
+
+/// Breaks a text between words into lines that fit beside the other columns.
+fn wrapped(text: &str) -> Vec<String> {
+    const WIDTH: usize = 72;
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

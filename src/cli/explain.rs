@@ -1,13 +1,11 @@
 //! `flexvol explain`: why a volume did not grow or is not mounted.
 
-use super::{
-    driver_options::DriverOptions,
-    print,
-    show::{self, Output},
-    table::table,
-    volume,
+use super::{driver_options::DriverOptions, output::Output, print, show, table::table, volume};
+use crate::{
+    config::Keep,
+    installed::Installed,
+    size::{requested, size},
 };
-use crate::{config::Keep, installed::Installed, size::size};
 use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::{
@@ -20,26 +18,30 @@ use flexvol_storage::{
 };
 use serde_json::{Value, json};
 
-/// Explain what stands in a volume's way
+/// Explain why a volume does not mount or grow
 ///
 /// Looks at the volume without waiting for it and without changing anything, and tells what the
 /// driver would do if it were asked now to mount it and to grow it. Only a thin pool with overcommit
 /// that is not active is activated for a moment, to ask how full it is.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol explain data",
+    "flexvol explain data --size 20Gi",
+))]
 pub struct Explain {
     /// A handle, the name of a persistent volume, or a directory the volume is, or should be,
     /// mounted on
     #[arg(value_name = "HANDLE|NAME|DIR")]
     volume: String,
     /// The size it should grow to, such as 10Gi [default: the size that was asked for last]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = requested)]
     size: Option<Bytes>,
-    /// text, or json (sizes in bytes)
+    /// table, wide, json, yaml (sizes in bytes) or name
     #[arg(
         long,
         short,
         value_enum,
-        default_value = "text",
+        default_value = "table",
         hide_possible_values = true
     )]
     output: Output,
@@ -55,9 +57,12 @@ impl Explain {
             .explain(&subject, self.size)
             .with_context(|| format!("look at volume {:?}", self.volume))?;
         let advice = advice(&explanation);
+        if self.output.structured(&as_json(&explanation, &advice))? {
+            return Ok(());
+        }
         match self.output {
-            Output::Json => print(format_args!("{:#}", as_json(&explanation, &advice))),
-            Output::Text => print_text(&explanation, &advice),
+            Output::Name => print(format_args!("{}", volume::reference(&explanation.volume))),
+            _ => print_text(&explanation, &advice),
         }
     }
 }
@@ -123,11 +128,11 @@ fn print_forecast(heading: &str, forecast: &Forecast, is_directory: bool) -> Res
 fn step_text(step: &Step, is_directory: bool) -> String {
     match step {
         Step::GrowStorage { to } if is_directory => format!("raise its limit to {}", size(*to)),
-        Step::GrowFilesystem if is_directory => "note that it has grown".to_owned(),
+        Step::GrowFilesystem if is_directory => "record that it has grown".to_owned(),
         Step::Create { size: bytes } => format!("allocate {}", size(*bytes)),
         Step::Mark(mark) => match mark.growing {
-            Some(to) => format!("note that it grows to {}", size(to)),
-            None => "note its state".to_owned(),
+            Some(to) => format!("record that it grows to {}", size(to)),
+            None => "record its state".to_owned(),
         },
         Step::Map => "attach its storage as a block device, all of it".to_owned(),
         Step::Unmap => "let its block device go".to_owned(),

@@ -5,7 +5,7 @@ use crate::installed::Installed;
 use anyhow::{Result, bail};
 use clap::Args;
 
-/// Remove what killed processes left behind
+/// Remove leftovers of interrupted operations and expired deleted volumes
 ///
 /// Names that have led to no volume for an hour, idle devices of volumes that a cut attach left,
 /// storage of volumes whose making was cut short, directories whose making or removal was, and locks
@@ -15,6 +15,10 @@ use clap::Args;
 /// on, have them again. Nothing is touched that does not carry this driver's mark, and nothing else
 /// that anybody uses.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol gc --dry-run",
+    "flexvol gc --driver example.com/disk",
+))]
 pub struct Gc {
     /// Only tell what would be removed
     #[arg(long)]

@@ -16,17 +16,19 @@ use std::{
 ///
 /// Checks the configuration, writes the driver beside its final place, runs its init there, and
 /// renames it, so that kubelet never meets half a driver. What is as it should be is left alone,
-/// and kubelet notices nothing. Changing attach is refused while volumes of the driver are mounted
-/// (seen are those of all processes in /proc: a container needs hostPID and CAP_SYS_PTRACE).
+/// and kubelet notices nothing. Changing attach is refused while volumes of the driver are mounted.
+/// Mounts are detected through /proc; in a container this requires hostPID and CAP_SYS_PTRACE.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol install --driver example.com/disk --config disk.toml",
+    "flexvol install --driver example.com/disk --watch --interval 30",
+))]
 pub struct Install {
     /// The driver's name, as persistent volumes say it
-    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
+    #[arg(long = "driver", alias = "name", value_name = "VENDOR/DRIVER")]
     name: DriverName,
 
-    /// Kubelet's plugin directory [default: the one that a kubelet or controller manager uses that root
-    /// runs here, else the one that /var/lib/kubelet/config.yaml names, else the usual one that is
-    /// there]
+    /// Kubelet's plugin directory [default: auto-detected; see `flexvol doctor`]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
 
@@ -35,14 +37,13 @@ pub struct Install {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Stay until SIGTERM or SIGINT, and install again whatever of the driver was removed or
-    /// changed, and what changed in FILE once two looks find it the same. For a container that has
-    /// nothing else to do
+    /// Keep running until SIGTERM or SIGINT; reinstall when the driver is removed or changed, or FILE
+    /// changes
     #[arg(long)]
     watch: bool,
 
-    /// How often --watch looks
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "watch",
+    /// How often --watch checks
+    #[arg(long = "interval", alias = "every", value_name = "SECONDS", default_value_t = 10, requires = "watch",
           value_parser = clap::value_parser!(u16).range(1..))]
     every: u16,
 }

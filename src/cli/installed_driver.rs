@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct InstalledDriver {
     /// An installed driver [default: this executable, or the only one]
-    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
+    #[arg(long = "driver", alias = "name", value_name = "VENDOR/DRIVER")]
     name: Option<DriverName>,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]

@@ -3,6 +3,7 @@
 use super::{
     driver_options::DriverOptions,
     manifest::{self, Cluster, Described},
+    output::Output,
     print,
     table::table,
     volume,
@@ -20,10 +21,14 @@ use std::collections::BTreeMap;
 
 /// List the volumes of a driver
 ///
-/// ASKED is the storage, or the larger size of a growth that was begun and has not ended, STORAGE what
-/// the volume has, DEVICE what the kernel sees of it and FILESYSTEM what its file system spans; PODS
-/// counts the pods that have it.
+/// REQUESTED is the requested size (a pending expansion included), STORAGE what the volume has, DEVICE
+/// what the kernel sees of it and FILESYSTEM what its file system spans; PODS counts the pods that
+/// have it.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol list --pool default",
+    "flexvol list -o pv > volumes.yaml",
+))]
 pub struct List {
     /// Only these volumes
     #[arg(value_name = "HANDLE", value_parser = Handle::parse)]
@@ -31,7 +36,8 @@ pub struct List {
     /// Only the volumes of this pool
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
-    /// table, json (sizes in bytes), or pv: PersistentVolumes for a cluster that lost them
+    /// table, wide, json, yaml (sizes in bytes), name, or pv: PersistentVolumes for a cluster that lost
+    /// them
     #[arg(
         long,
         short,
@@ -39,7 +45,7 @@ pub struct List {
         default_value = "table",
         hide_possible_values = true
     )]
-    output: Output,
+    output: ListOutput,
     #[command(flatten)]
     driver_options: DriverOptions,
     #[command(flatten, next_help_heading = "With --output pv")]
@@ -47,9 +53,12 @@ pub struct List {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum ListOutput {
     Table,
+    Wide,
     Json,
+    Yaml,
+    Name,
     Pv,
 }
 
@@ -63,6 +72,10 @@ impl List {
         let chosen = self.driver_options.choose(here)?;
         let driver = chosen.maintenance();
         let names: Vec<String> = match &self.pool {
+            Some(pool) if chosen.pools().all(|known| known != pool) => {
+                let known: Vec<&str> = chosen.pools().collect();
+                bail!("no pool {pool:?}; pools: {}", known.join(", "))
+            }
             Some(pool) => vec![pool.clone()],
             None => chosen.pools().map(str::to_owned).collect(),
         };
@@ -86,9 +99,26 @@ impl List {
             })
             .collect();
         match self.output {
-            Output::Table => print_table(&pools)?,
-            Output::Json => print_json(driver.as_ref(), &pools)?,
-            Output::Pv => print_persistent_volumes(&self.cluster.target(&chosen)?, &pools)?,
+            ListOutput::Table => print_table(&pools, false)?,
+            ListOutput::Wide => print_table(&pools, true)?,
+            ListOutput::Json => Output::Json
+                .structured(&as_json(driver.as_ref(), &pools))
+                .map(drop)?,
+            ListOutput::Yaml => Output::Yaml
+                .structured(&as_json(driver.as_ref(), &pools))
+                .map(drop)?,
+            ListOutput::Name => {
+                for found in pools
+                    .iter()
+                    .flat_map(|(_, volumes)| volumes.iter().flatten())
+                {
+                    let name = found
+                        .as_ref()
+                        .map_or_else(|(id, _)| id.to_string(), volume::reference);
+                    print(format_args!("{name}"))?;
+                }
+            }
+            ListOutput::Pv => print_persistent_volumes(&self.cluster.target(&chosen)?, &pools)?,
         }
         let failed = pools.iter().filter_map(|(name, volumes)| {
             let error = volumes.as_ref().err()?;
@@ -113,26 +143,29 @@ fn id_of(found: &Found) -> &VolumeId {
     }
 }
 
-fn print_table(pools: &Pools) -> Result<()> {
+fn print_table(pools: &Pools, wide: bool) -> Result<()> {
     let mut header = vec![
         "NAME",
         "NAMESPACE",
         "POOL",
         "STATE",
         "FS",
-        "ASKED",
+        "REQUESTED",
         "STORAGE",
         "DEVICE",
         "FILESYSTEM",
         "PODS",
         "HANDLE",
     ];
+    if wide {
+        header.extend(["STORED AS", "UUID", "DEVICE PATH"]);
+    }
     let mut rows = Vec::new();
     let mut has_problem = false;
     for (pool, volumes) in pools {
         for found in volumes.iter().flatten() {
             rows.push(match found {
-                Ok(found) => row(found),
+                Ok(found) => row(found, wide),
                 Err((id, error)) => {
                     has_problem = true;
                     let mut row = vec!["-".to_owned(); header.len()];
@@ -153,12 +186,12 @@ fn print_table(pools: &Pools) -> Result<()> {
     table(&header, &rows)
 }
 
-fn row(found: &VolumeReport) -> Vec<String> {
+fn row(found: &VolumeReport, wide: bool) -> Vec<String> {
     let mark = found.mark();
     let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
     let sized = |bytes: Option<sdk::Bytes>| bytes.map_or("-".to_owned(), size);
     let format = mark.and_then(|mark| mark.format);
-    vec![
+    let mut row = vec![
         dash(found.name().map(|name| name.as_str())),
         dash(mark.and_then(|mark| mark.namespace.as_deref())),
         found.pool.clone(),
@@ -170,10 +203,23 @@ fn row(found: &VolumeReport) -> Vec<String> {
         sized(found.filesystem_size()),
         volume::pods(found).len().to_string(),
         dash(found.handle().map(|handle| handle.to_string()).as_deref()),
-    ]
+    ];
+    if wide {
+        let device = found.device.as_ref();
+        row.push(found.id.to_string());
+        row.push(dash(
+            format.map(|format| format.uuid.to_string()).as_deref(),
+        ));
+        row.push(dash(
+            device
+                .map(|device| device.path.display().to_string())
+                .as_deref(),
+        ));
+    }
+    row
 }
 
-fn print_json(driver: &dyn Inventory, pools: &Pools) -> Result<()> {
+fn as_json(driver: &dyn Inventory, pools: &Pools) -> Value {
     let reports = driver.pools();
     let about = |(name, volumes): &(String, sdk::Result<Volumes>)| {
         let report = reports.iter().find(|report| report.name == *name);
@@ -194,11 +240,10 @@ fn print_json(driver: &dyn Inventory, pools: &Pools) -> Result<()> {
             }),
         })
     });
-    let all = json!({
+    json!({
         "pools": pools.iter().map(about).collect::<Vec<Value>>(),
         "volumes": volumes.collect::<Vec<Value>>(),
-    });
-    print(format_args!("{all:#}"))
+    })
 }
 
 fn print_persistent_volumes(target: &manifest::ClusterTarget, pools: &Pools) -> Result<()> {

@@ -82,6 +82,11 @@ impl Cluster {
     }
 }
 
+/// Returns the labels by which the objects are selected later.
+fn labels() -> Value {
+    json!({ "app.kubernetes.io/managed-by": "flexvol" })
+}
+
 impl ClusterTarget {
     pub fn persistent_volume(&self, volume: &Described<'_>) -> Value {
         let mut source = json!({
@@ -116,7 +121,7 @@ impl ClusterTarget {
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": { "name": volume.name },
+            "metadata": { "name": volume.name, "labels": labels() },
             "spec": spec,
         })
     }
@@ -125,7 +130,7 @@ impl ClusterTarget {
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": { "name": volume.name, "namespace": volume.namespace },
+            "metadata": { "name": volume.name, "namespace": volume.namespace, "labels": labels() },
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": volume.size.to_string() } },

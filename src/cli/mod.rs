@@ -1,5 +1,12 @@
 //! Verbs for users: text on standard output, errors on standard error, the usual exit codes.
 
+/// The end of a verb's long help: examples, and exit codes.
+macro_rules! examples {
+    ($($line:literal),+ $(,)?) => {
+        concat!("Examples:\n", $("  ", $line, "\n",)+ "\nExit status: 0 done, 1 failed, 2 wrong usage")
+    };
+}
+
 mod adopt;
 mod call;
 mod config;
@@ -12,6 +19,7 @@ mod install;
 mod installed_driver;
 mod list;
 mod manifest;
+mod output;
 mod pool;
 mod show;
 mod suggest;
@@ -35,7 +43,7 @@ use std::{
 
 pub use suggest::suggest;
 
-/// A FlexVolume driver whose volumes grow
+/// Node-local FlexVolume driver with online volume expansion
 ///
 /// Kubelet executes it with a callout as the first word (init, mount, expandfs …) and reads one
 /// line of JSON. The verbs below are for people.
@@ -44,7 +52,8 @@ pub use suggest::suggest;
     name = "flexvol",
     version,
     disable_help_subcommand = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_long_help = "Files: PLUGINS/VENDOR~DRIVER/.DRIVER.toml, the driver's configuration\n\nExit status: 0 done, 1 failed, 2 wrong usage"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -57,7 +66,7 @@ enum Verb {
     Uninstall(uninstall::Uninstall),
     Config(config::Show),
     Doctor(doctor::Doctor),
-    /// Make the places volumes are carved from
+    /// Manage pools
     #[command(subcommand)]
     Pool(pool::Verb),
     Create(create::Create),
@@ -104,6 +113,7 @@ pub fn run(here: &Installed) -> ExitCode {
             return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
         }
     };
+    terminal::is_output();
     let code = match cli.verb.looks_into_pools() {
         true => worker::run(|| outcome(cli.verb.run(here))),
         false => Ok(outcome(cli.verb.run(here))),

@@ -21,6 +21,7 @@ pub enum Verb {
     /// Without its id a pool counts as not mounted, so that a missing data disk is never taken
     /// for an empty pool. Doing it again changes nothing. A node remembers which pool is at a path,
     /// and which group is one; another one in its place is refused.
+    #[command(after_long_help = examples!("flexvol pool init /srv/flexvol", "flexvol pool init --group vg0"))]
     Init {
         /// An absolute path; the directory is made if it is missing
         #[arg(required_unless_present = "group")]

@@ -1,23 +1,27 @@
 //! `flexvol show`: everything about one volume.
 
-use super::{driver_options::DriverOptions, print, table::table, volume};
+use super::{driver_options::DriverOptions, output::Output, print, table::table, volume};
 use crate::{installed::Installed, size::size};
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use flexvol_storage::{Subject, VolumeReport};
 
 /// Show one volume
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol show data",
+    "flexvol show data -o yaml",
+))]
 pub struct Show {
     /// A handle, the name of a persistent volume, or a directory the volume is mounted on
     #[arg(value_name = "HANDLE|NAME|DIR")]
     volume: String,
-    /// text, or json (sizes in bytes)
+    /// table, wide, json, yaml (sizes in bytes) or name
     #[arg(
         long,
         short,
         value_enum,
-        default_value = "text",
+        default_value = "table",
         hide_possible_values = true
     )]
     output: Output,
@@ -25,22 +29,18 @@ pub struct Show {
     driver_options: DriverOptions,
 }
 
-/// How one volume is told about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    Text,
-    Json,
-}
-
 impl Show {
     pub fn run(self, here: &Installed) -> Result<()> {
         let driver = self.driver_options.choose(here)?.maintenance();
         let found = driver
             .find(&Subject::parse(&self.volume)?)
-            .with_context(|| format!("find volume {:?}", self.volume))?;
+            .with_context(|| format!("volume {}", self.volume))?;
+        if self.output.structured(&volume::json(&found))? {
+            return Ok(());
+        }
         match self.output {
-            Output::Json => print(format_args!("{:#}", volume::json(&found))),
-            Output::Text => table(&[], &facts(&found)),
+            Output::Name => print(format_args!("{}", volume::reference(&found))),
+            _ => table(&[], &facts(&found)),
         }
     }
 }

@@ -2,7 +2,18 @@
 //!
 //! Pods choose the paths on which they mount a volume, and so a part of the output.
 
-use std::fmt::Write;
+use std::{
+    fmt::Write,
+    io::{self, IsTerminal},
+    sync::OnceLock,
+};
+
+static IS_OUTPUT: OnceLock<bool> = OnceLock::new();
+
+/// Whether standard output is a terminal. First called before a verb is given to a process whose output is a pipe.
+pub fn is_output() -> bool {
+    *IS_OUTPUT.get_or_init(|| io::stdout().is_terminal())
+}
 
 /// Escapes all control characters except newlines as JSON does, so that JSON keeps its meaning.
 pub fn lines(text: &str) -> String {

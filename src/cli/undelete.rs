@@ -6,11 +6,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::sdk::Handle;
 
-/// Take back that a volume was deleted
+/// Restore a deleted volume (while keep_deleted lasts)
 ///
 /// Volumes of pools whose configuration says keep_deleted are kept for that long, if keep_at_most allows, as `flexvol list`
-/// shows. To remove one earlier, take it back, lower keep_deleted and delete it again. Kubernetes has forgotten them: `flexvol list HANDLE --output pv` prints the object.
+/// shows. To remove one earlier, restore it, lower keep_deleted and delete it again. Kubernetes has forgotten them: `flexvol list HANDLE --output pv` prints the object.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol undelete 4b73f00d4b73f00d4b73f00d4b73f00d",
+    "flexvol list -o pv 4b73f00d4b73f00d4b73f00d4b73f00d",
+))]
 pub struct Undelete {
     /// The volume's handle
     #[arg(value_parser = Handle::parse)]
@@ -24,7 +28,7 @@ impl Undelete {
         let driver = self.driver_options.choose(here)?.maintenance();
         let changed = driver
             .undelete(self.handle)
-            .with_context(|| format!("take back that volume {} was deleted", self.handle))?;
+            .with_context(|| format!("restore volume {}", self.handle))?;
         print(format_args!(
             "volume {} {}",
             self.handle,

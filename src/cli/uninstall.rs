@@ -11,9 +11,13 @@ use std::path::PathBuf;
 /// Refused while volumes of the driver are mounted: kubelet could not unmount them any more. Its
 /// pools and volumes stay, its configuration goes. Doing it again changes nothing.
 #[derive(Debug, Args)]
+#[command(after_long_help = examples!(
+    "flexvol uninstall --driver example.com/disk",
+    "flexvol uninstall --driver example.com/disk --plugin-dir DIR",
+))]
 pub struct Uninstall {
     /// The driver's name, as persistent volumes say it
-    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
+    #[arg(long = "driver", alias = "name", value_name = "VENDOR/DRIVER")]
     name: DriverName,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]

@@ -29,6 +29,12 @@ pub fn pods(volume: &VolumeReport) -> Vec<&str> {
     pods
 }
 
+/// Returns what other commands take for the volume.
+pub fn reference(volume: &VolumeReport) -> String {
+    let handle = volume.handle().map(|handle| handle.to_string());
+    handle.unwrap_or_else(|| volume.id.to_string())
+}
+
 /// Returns the state of the volume, or that its mark is missing.
 pub fn state(volume: &VolumeReport) -> &'static str {
     match volume.mark() {
@@ -61,7 +67,7 @@ pub fn content(volume: &VolumeReport) -> String {
         Content::NotRead => "none yet".to_owned(),
         Content::Blank => "none: it reads blank".to_owned(),
         Content::Ours { size: spans, .. } => format!("{kind}, {}", size(*spans)),
-        Content::Foreign(what) => format!("not ours: {what}"),
+        Content::Foreign(what) => format!("not managed by flexvol: {what}"),
         Content::Truncated { size: spans } => {
             format!(
                 "{kind}, {}, which is more than the device has",

@@ -254,8 +254,9 @@ impl<'a> Deployment<'a> {
             .context("the driver does not work on this node, nothing was installed")?;
         ensure!(
             answer == self.init_line,
-            "the driver answers init with {answer:?} and should with {:?}; nothing was installed",
-            self.init_line
+            "the driver answers init with {} and should with {}; nothing was installed",
+            answer.trim_end(),
+            self.init_line.trim_end()
         );
         Ok(())
     }

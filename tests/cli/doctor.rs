@@ -102,7 +102,7 @@ fn remedies(points: &Points) {
     let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
     assert!(text.starts_with("VERDICT   CHECK"), "{text}");
     assert!(
-        text.contains("FAIL") && text.contains("\nTo mend:\n"),
+        text.contains("FAIL") && text.contains("\nTo fix:\n"),
         "{text}"
     );
 }

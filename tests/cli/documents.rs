@@ -55,6 +55,7 @@ fn links_lead_somewhere(points: &Points) {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "SECURITY.md",
         "flex-spec.md",
     ];
     let beside = beside.map(|name| project.join(name));

@@ -5,7 +5,7 @@ use assert_cmd::assert::OutputAssertExt;
 use flexvol_testing::{Points, tests};
 
 tests! {
-    "help: every verb has one" => every_verb;
+    "help: every verb has one, with examples and exit codes" => every_verb;
     "help: a wrong option is exit code 2, and standard output stays empty" => usage;
 }
 
@@ -33,7 +33,16 @@ fn every_verb(points: &Points) {
     let verbs = verbs();
     assert!(verbs.len() > 10, "{verbs:?}");
     for verb in &verbs {
-        assert!(stdout(&[verb, "--help"]).contains("Usage: "), "{verb}");
+        let verb_help = match verb.as_str() {
+            "pool" => stdout(&["pool", "init", "--help"]),
+            _ => stdout(&[verb, "--help"]),
+        };
+        for section in ["Usage: ", "Examples:\n  flexvol ", "Exit status: "] {
+            assert!(verb_help.contains(section), "{verb}: {section}");
+        }
+        for hidden in ["--name <VENDOR", "--every", "--caller"] {
+            assert!(!verb_help.contains(hidden), "{verb}: {hidden}");
+        }
         points.add(1);
     }
 }
@@ -43,10 +52,13 @@ fn usage(points: &Points) {
         &["install"][..],
         &["install", "--name"],
         &["uninstall", "--name", "x"],
-        &["doctor", "--output", "yaml"],
+        &["doctor", "--output", "xml"],
         &["call"],
         &["install", "--name", "a/b", "--every", "1"],
         &["install", "--name", "a/b", "--watch", "--every", "0"],
+        &["create", "a", "--size", "0"],
+        &["create", "a", "--size", "-5Gi"],
+        &["explain", "a", "--size", "0"],
         &["--what"],
     ] {
         let assert = flexvol().args(arguments).assert().failure().code(2);

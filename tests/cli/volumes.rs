@@ -87,6 +87,10 @@ fn failures(points: &Points) {
             "not mounted",
         ),
         (&["gc", "--config", &nowhere], "pool default"),
+        (
+            &["list", "--pool", "nope", "--config", &nowhere],
+            "no pool \"nope\"; pools: default",
+        ),
         (&["list", "--config", &mistaken], "line 2"),
         (
             &["list", "--config", &strange],
@@ -111,7 +115,7 @@ fn help(points: &Points) {
         ("explain", "[default: the size that was asked for last]"),
         ("gc", "--dry-run"),
         ("list", "[default: table]"),
-        ("show", "[default: text]"),
+        ("show", "[default: table]"),
     ] {
         let (code, out, err) = said(&[verb, "--help"]);
         assert_eq!((code, err.as_str()), (Some(0), ""), "{verb}");

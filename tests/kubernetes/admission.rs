@@ -1,6 +1,7 @@
 //! Requests that the API server refuses.
 
 pub mod controller;
+pub mod volumes;
 
 use crate::{
     controllers,

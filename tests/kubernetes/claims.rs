@@ -135,11 +135,29 @@ fn life(points: &Points) {
                 !finalizers().contains("flexvol.dev")
             });
             scenario.delete_pod(&app);
+            said_for_people(scenario);
             delete_claim(scenario, "data");
             wait_nothing_left(scenario);
             points.add(1);
         }
     });
+}
+
+/// Checks that events, conditions, logs and what commands show have no text that only Rust's `Debug` writes.
+fn said_for_people(scenario: &Scenario) {
+    let events = scenario
+        .lab()
+        .kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]);
+    let conditions = scenario.claim("default", "data")["status"]["conditions"].clone();
+    let conditions = conditions.as_array().into_iter().flatten();
+    let messages = conditions.filter_map(|condition| condition["message"].as_str());
+    let mut all = vec![("events", events), ("logs", controllers::log(scenario))];
+    all.extend(messages.map(|message| ("conditions", message.to_owned())));
+    for (what, text) in all {
+        for debug in ["Some(", "None", "Bytes(", "{ "] {
+            assert!(!text.contains(debug), "{what}: {debug}: {text}");
+        }
+    }
 }
 
 /// Number of lives in which the controller is killed, unless every point is tried. Each takes a quarter of a

@@ -84,7 +84,7 @@ fn taken_back(points: &Points) {
         lab.kubectl(&["wait", "--for=delete", "pod/db-0", "--timeout=150s"]);
         let before = scenario.claim("default", CLAIM);
         let said = recover(scenario, &["--dry-run"], None).unwrap();
-        assert!(said.contains("it would be deleted and made anew"), "{said}");
+        assert!(said.contains("it would be deleted and recreated"), "{said}");
         let after = scenario.claim("default", CLAIM);
         assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
 

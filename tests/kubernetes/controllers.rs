@@ -245,7 +245,7 @@ pub fn writes_of(scenario: &Scenario, program: Program) -> u32 {
         let line: Value = serde_json::from_str(line).ok()?;
         line["number"]
             .as_str()
-            .filter(|_| line["message"] == "writes")?
+            .filter(|_| line["msg"] == "writes")?
             .parse()
             .ok()
     });

@@ -50,6 +50,7 @@ use std::process::ExitCode;
 const TESTS: &[(&str, &[Test])] = &[
     ("1.30.0", admission::POLICIES),
     ("1.30.0", admission::controller::TESTS),
+    ("1.30.0", admission::volumes::TESTS),
     (controllers::TOKENS_NAME_NODES, admission::AGENTS),
     (ALL, attached::TESTS),
     (ALL, chart::TESTS),

@@ -15,6 +15,8 @@ stories! {
     "arguments that mean nothing change nothing", [loop btrfs] => arguments;
     "names and sizes that cannot be are refused", [loop btrfs] => names_and_sizes;
     "another tenant's volume is not mounted", [loop btrfs] => tenants;
+    "a volume is not deleted under another name than its own",
+        [loop sparse_loop xfs ext4 btrfs hello_block hello_directory lvm thin_lvm] => deleted_as_another;
 }
 
 impl Node {
@@ -236,4 +238,30 @@ fn pod_of(namespace: &str) -> [(&str, &str); 3] {
         ("kubernetes.io/pod.namespace", namespace),
         ("kubernetes.io/pod.uid", UID),
     ]
+}
+
+/// Whoever may order deletions, and knows the handle of a volume that has to stay, orders it for one that may go.
+fn deleted_as_another(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let volume = node.volume("pv");
+    let (pod, content) = node.written(&volume);
+    let other = node.volume("other");
+    let called = |name| volume.json_with("rw", &[("kubernetes.io/pvOrVolumeName", name)]);
+    let handle = ("handle", volume.handle());
+    let by_handle = |name| json([handle, ("kubernetes.io/pvOrVolumeName", name)]);
+    for name in ["other", "unknown"] {
+        let words = [name, "made under another name", "`flexvol list`"];
+        for told in [called(name), by_handle(name)] {
+            node.refuses(&["delete", &told], &words, points);
+        }
+    }
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    pod.unmount().success();
+    // Nobody is kept from what is theirs.
+    node.delete(&other).success();
+    node.driver.call(&["delete", &json([handle])]).success();
+    // It is gone, whatever it was called.
+    node.driver.call(&["delete", &called("other")]).success();
+    points.add(3);
 }

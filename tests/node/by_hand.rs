@@ -199,7 +199,7 @@ fn create_twice(points: &Points) {
             "belongs to namespace default",
         ),
         (&["--pool", "fast"], "is there, in pool default"),
-        (&["--size", "1Gi"], "less than the 1Gi asked for"),
+        (&["--size", "1Gi"], "less than the requested 1Gi"),
     ] {
         let mut arguments = vec!["create", "data"];
         if more[0] != "--size" {

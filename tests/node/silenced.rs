@@ -147,7 +147,7 @@ fn frozen(points: &Points) {
     let verbs: [(&[&str], &[&str]); 3] = [
         (&["gc"], &[&removed, "pool a: ", SILENT, "fsfreeze -u"]),
         // Which of them waits for the kernel, and which for another one's lock, is not said.
-        (&["undelete", doomed.handle()], &["take back"]),
+        (&["undelete", doomed.handle()], &["restore volume"]),
         (&create_in("a", "late"), &["make volume late"]),
     ];
     thread::scope(|scope| {

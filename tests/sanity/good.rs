@@ -45,6 +45,7 @@ tests! {
                 points,
             )
         };
+    "the driver of the tests with Kubernetes keeps what has grown", NEEDS => plain;
     "an ordinary user runs what needs no root, and is told what was left", &[Need::Root, Need::Tool("setpriv", "util-linux")]
         => ordinary;
 }
@@ -119,6 +120,29 @@ fn hello(name: &str, lists: &[&[Reason]], points: &Points) {
     let configuration = configuration(&sandbox, kind);
     let found = run(&directory.join(name), sandbox.root(), &configuration, &[]);
     passes(&found, lists, &["fmt.unreadable-refused"], points);
+}
+
+/// Its volumes have no file system to grow, so of growth only `expandvolume` is checked.
+fn plain(points: &Points) {
+    let sandbox = sandbox();
+    let directory = sandbox.plugins().join("lab.example~plain");
+    fs::create_dir(&directory).unwrap();
+    let script = include_str!("../kubernetes/plain.sh");
+    let place = sandbox.pool();
+    let script = script.replace("/var/lib/lab/plain", place.to_str().unwrap());
+    let driver = directory.join("plain");
+    fs::write(&driver, script).unwrap();
+    fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+    let configuration = configuration(&sandbox, "directory");
+    let check = "exp.volume-never-shrinks";
+    let found = run(
+        &driver,
+        sandbox.root(),
+        &configuration,
+        &["--filter", check],
+    );
+    passes(&found, &[], &[], points);
+    assert!(found.which("passed").contains_key(check));
 }
 
 fn ordinary(points: &Points) {

@@ -2,6 +2,7 @@
  *
  * With -DSAFE also those that no driver may omit (safe.h). */
 #include "safe.h"
+#include <errno.h>
 
 int main(int argc, char **argv) {
     if (argc != 5) return 2;
@@ -17,14 +18,20 @@ int main(int argc, char **argv) {
 #ifdef SAFE
     read_mark(image, mark);
 #endif
-    snprintf(device, sizeof device, "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
-    int loop = open(device, O_RDWR | O_CLOEXEC);
     struct loop_config config;
     memset(&config, 0, sizeof config);
     config.fd = image;
     config.block_size = 512;
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
-    if (image < 0 || ioctl(loop, LOOP_CONFIGURE, &config)) fail("attach");
+    int loop;
+    for (;;) {
+        snprintf(device, sizeof device, "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
+        loop = open(device, O_RDWR | O_CLOEXEC);
+        if (!ioctl(loop, LOOP_CONFIGURE, &config)) break;
+        /* Another process may have taken the device. */
+        if (errno != EBUSY) fail("attach");
+        close(loop);
+    }
 #ifdef SAFE
     struct geometry geometry;
     examine_device(loop, image);

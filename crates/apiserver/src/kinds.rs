@@ -151,6 +151,7 @@ pub const KINDS: &[Kind] = &[
         .in_namespaces()
         .with_status(),
     kind("", "v1", "Pod", "pods").in_namespaces().with_status(),
+    kind("", "v1", "Namespace", "namespaces"),
     kind("", "v1", "Secret", "secrets").in_namespaces(),
     kind(
         "admissionregistration.k8s.io",

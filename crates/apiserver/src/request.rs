@@ -19,8 +19,8 @@ pub(crate) struct ApiRequest {
     pub from: Option<String>,
     pub version: Option<u64>,
     pub seconds: Option<u64>,
-    /// Key and value of the label selector.
-    pub label: Option<(String, String)>,
+    /// Key of the label selector, and its value unless any will do.
+    pub label: Option<(String, Option<String>)>,
 }
 
 impl ApiRequest {
@@ -93,7 +93,10 @@ impl ApiRequest {
             "timeoutSeconds" => self.seconds = Some(number()?),
             "labelSelector" => match value.split_once('=') {
                 Some((key, value)) if !value.contains([',', '=', '!']) => {
-                    self.label = Some((key.to_owned(), value.to_owned()));
+                    self.label = Some((key.to_owned(), Some(value.to_owned())));
+                }
+                None if !value.contains([',', '!', ' ']) => {
+                    self.label = Some((value.to_owned(), None));
                 }
                 _ => return Err(Refused::unknown(&format!("label selector {value}"))),
             },

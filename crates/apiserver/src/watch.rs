@@ -109,5 +109,8 @@ pub(crate) fn is_chosen(request: &ApiRequest, text: &str) -> bool {
         return true;
     };
     let object: Value = parse(text);
-    object["metadata"]["labels"][key] == **value
+    let label = &object["metadata"]["labels"][key];
+    value
+        .as_ref()
+        .map_or(!label.is_null(), |value| *label == **value)
 }

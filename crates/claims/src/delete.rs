@@ -22,6 +22,7 @@ pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step
         (Reclaim::Delete, None) if volume.has_finalizer => Some(Step::RecreateNodeVolume {
             state: StorageState::Absent,
             size: volume.capacity,
+            most: volume.capacity,
         }),
         (Reclaim::Delete, None) => Some(Step::NoOp),
         (Reclaim::Delete, Some(node_volume)) => {
@@ -140,6 +141,7 @@ mod tests {
         let recalled = Step::RecreateNodeVolume {
             state: StorageState::Absent,
             size: Bytes(10),
+            most: Bytes(10),
         };
         assert_eq!(unordered(true), recalled);
         assert_eq!(unordered(false), Step::NoOp);

@@ -18,12 +18,15 @@
 //! volume, kubelet is not asked.
 
 #[cfg(test)]
+mod kept_volumes;
+#[cfg(test)]
 pub(super) mod tests;
 
 use super::{
-    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed,
+    Answer, Claim, NodeVolume, Observed, Reclaim, Step, StorageState, Volume, believed,
     provision::wait_for_node,
 };
+use flexvol_sdk::ErrorClass;
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
@@ -58,6 +61,23 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
         );
     }
     let Answer::Present(reached) = node_volume.answer else {
+        // A recreated NodeVolume requests what was allocated. Storage that has that size needs no room for it, and is
+        // not refused it; any other failure tells nothing about what there is. Nor does the storage have a capacity that
+        // was refused it: Kubernetes' own expander wrote that.
+        let had = Some(volume.capacity).filter(|capacity| *capacity < node_volume.size);
+        let target = claim
+            .request
+            .max(claim.capacity)
+            .max(had.unwrap_or_default());
+        let lacks_it = node_volume.problem.as_ref().is_some_and(|problem| {
+            matches!(
+                problem.class,
+                ErrorClass::Exhausted | ErrorClass::Infeasible
+            )
+        });
+        if claim.may_expand() && target < node_volume.size && node_volume.answered && lacks_it {
+            return Step::RequestSize(target);
+        }
         return with_resize_failure(claim, wait_for_node(observed, node_volume));
     };
     let reached =
@@ -67,6 +87,15 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
     let ordered = node_volume.size.max(least);
+    // More was ordered for a former claim of the volume, and the storage may have it.
+    let may_have = claim.unallocated(node_volume);
+    if reached.is_some()
+        && node_volume.may_exceed(target.max(least))
+        && may_have > target
+        && claim.lacks_allocation(may_have)
+    {
+        return Step::SetAllocatedResources(may_have);
+    }
     if claim.may_expand() && ordered != target.max(least) {
         return match &claim.forbidden {
             // If the driver reports no sizes, the capacity in the claim's status is the best that is known.
@@ -78,12 +107,18 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
             _ if target > ordered && claim.lacks_allocation(target) => {
                 Step::SetAllocatedResources(target)
             }
+            // A driver that cuts storage down to the ordered size would cut off what it may have added since. One that
+            // reports no sizes is not called.
+            _ if target < ordered && reached.is_some() && node_volume.may_be_growing() => {
+                with_resize_failure(claim, wait_for_node(observed, node_volume))
+            }
             // Never less than the actual size, which a policy of the API server refuses.
             _ => Step::RequestSize(target.max(least)),
         };
     }
-    // The size that counts instead is the ordered one. It is reached when the node has answered for this generation.
-    if is_expanding(claim) && !node_volume.answered && node_volume.implausible_size().is_some() {
+    // The size that counts instead is the ordered one. It is reached when the node has grown the storage to it.
+    let is_done = node_volume.answered && node_volume.problem.is_none();
+    if is_expanding(claim) && !is_done && node_volume.implausible_size().is_some() {
         return with_resize_failure(claim, wait_for_node(observed, node_volume));
     }
     let size = match reached {
@@ -124,12 +159,17 @@ fn next_expansion(observed: &Observed, volume: &Volume) -> Step {
 
 /// The step for a volume that outlived its claim. A size that the claim requested and did not get is dropped, because
 /// Kubernetes would report it to the next claim as its own. A measured size, however old, is actual: nothing shrinks.
+/// Nothing is requested of storage that is deleted as soon as Kubernetes has found the claim gone.
 fn next_unclaimed(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
         Answer::Present(Some(reached)) if node_volume.desired == StorageState::Present => {
             if volume.capacity > reached {
                 Step::SetPersistentVolumeCapacity(reached)
-            } else if node_volume.size > reached {
+            } else if volume.reclaim == Reclaim::Retain
+                && node_volume.size > reached
+                // A driver that cuts storage down to the ordered size would cut off what it may have added since.
+                && !node_volume.may_be_growing()
+            {
                 Step::RequestSize(reached)
             } else {
                 Step::NoOp

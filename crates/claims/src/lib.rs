@@ -49,8 +49,10 @@ pub enum Step {
     RecreateNodeVolume {
         /// The desired state of the storage.
         state: StorageState,
-        /// The size of the storage as far as it is known, and no more than the storage class allows.
+        /// The size that the storage has or may have, and no more than the storage class allows.
         size: Bytes,
+        /// The largest size that may have been requested for it.
+        most: Bytes,
     },
     /// Creates the persistent volume.
     CreatePersistentVolume,

@@ -55,6 +55,13 @@ impl Observed {
             .filter(|known| known.node == *node)
     }
 
+    /// Why no volume can be made of the NodeVolume's storage.
+    pub(super) fn unbindable(&self) -> Option<&String> {
+        let answer = self.node_volume.as_ref();
+        let rejected = || answer.and_then(|node_volume| node_volume.rejected.as_ref());
+        self.unbindable.as_ref().or_else(rejected)
+    }
+
     pub(super) fn claim_has_finalizer(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| claim.has_finalizer)
     }
@@ -102,6 +109,16 @@ impl Claim {
     /// a request.
     pub(super) fn lacks_allocation(&self, size: Bytes) -> bool {
         size > self.allocated.max(self.capacity) && !self.drops_allocated
+    }
+
+    /// What was ordered of the node and may not be allocated. A claim that has got a volume of another one has nothing
+    /// allocated. Of any other claim, whatever is ordered was allocated before, and is lowered to measured sizes alone.
+    pub(super) fn unallocated(&self, node_volume: &NodeVolume) -> Bytes {
+        if self.allocated < self.capacity {
+            node_volume.max_requested_size
+        } else {
+            node_volume.size
+        }
     }
 
     /// Whether the claim may request more storage than it has.
@@ -240,6 +257,8 @@ pub struct NodeVolume {
     pub published: Published,
     /// The node's finding after its last call.
     pub answer: Answer,
+    /// Why no persistent volume can have the node's answer.
+    pub rejected: Option<String>,
     /// Whether the answer is for the current generation.
     pub answered: bool,
     /// Why the node's last call failed.
@@ -254,6 +273,14 @@ impl NodeVolume {
     /// Whether nothing on the node has to grow any more for a claim of this size.
     pub(super) fn is_expanded(&self, size: Bytes) -> bool {
         !self.node_expansion_required || self.file_system_size.is_some_and(|has| has >= size)
+    }
+
+    /// Whether the node may be growing the storage to the ordered size now: it has not answered for the current
+    /// generation, or a call was given up.
+    #[must_use]
+    pub fn may_be_growing(&self) -> bool {
+        let problem = self.problem.as_ref();
+        !self.answered || problem.is_some_and(|problem| problem.class == ErrorClass::Uncertain)
     }
 
     /// Whether the node may still be growing the storage beyond this size: more was ordered once, and the node has not

@@ -63,7 +63,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
             {
                 match (answer, &node_volume.problem) {
                     _ if !held => Step::AddClaimFinalizer,
-                    (Answer::Present(_), _) => match (wish, &observed.unbindable) {
+                    (Answer::Present(_), _) => match (wish, observed.unbindable()) {
                         (Wish::Refused(why), _) => Step::Refuse(why.clone()),
                         (_, Some(why)) => Step::Blocked(why.clone()),
                         _ => Step::CreatePersistentVolume,
@@ -82,7 +82,7 @@ pub(super) fn next_without_volume(observed: &Observed) -> Step {
             Some(Wish::Storage { node }) => match answer {
                 Answer::Present(size)
                     if size.is_none_or(|size| size >= node_volume.size)
-                        && observed.unbindable.is_none() =>
+                        && observed.unbindable().is_none() =>
                 {
                     // Precedes the creation of the volume: from now on storage is not deleted while the claim wants it.
                     Step::MarkPublishing
@@ -136,7 +136,7 @@ fn next_without_node_volume(observed: &Observed) -> Step {
 fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
     let problem = node_volume.problem.as_ref();
     observed.stalled.is_some()
-        || observed.unbindable.is_some()
+        || observed.unbindable().is_some()
         || problem
             .is_some_and(|problem| problem.is_persistent || problem.class == ErrorClass::Exhausted)
 }
@@ -209,16 +209,18 @@ pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
 }
 
 /// Recreates the NodeVolume of a volume that stays. The actual size is unknown: the capacities of volume and claim are
-/// actual sizes or were written by Kubernetes' own expander, and the claim's request may have been reached already. A
-/// size below the actual one may cut off data if the driver shrinks, and a size above the class's limit is
-/// forbidden. Nothing is recreated while no claim has the volume: the next claim may be of another class.
+/// actual sizes or were written by Kubernetes' own expander, and the claim's request, or what was allocated before the
+/// request was lowered, may have been reached already. A size below the actual one may cut off data if the driver
+/// shrinks, and a size above the class's limit is forbidden. Nothing is recreated while no claim has the volume: the
+/// next claim may be of another class.
 fn recreate_node_volume(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
         return (claim.has_finalizer && claim.needs_no_volume())
             .then_some(Step::RemoveClaimFinalizer);
     }
-    let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
+    let has = volume.capacity.max(claim.capacity);
+    let asked = claim.request.max(claim.allocated);
     // A class that is gone or cannot be read allows no growth, whatever size.
     let most = claim.max_size.or(claim.forbidden.as_ref().map(|_| has));
     let size = has.max(most.map_or(asked, |most| asked.min(most)));
@@ -232,6 +234,8 @@ fn recreate_node_volume(observed: &Observed) -> Option<Step> {
         None => Step::RecreateNodeVolume {
             state: StorageState::Present,
             size,
+            // Of what the node will measure, no more is believed.
+            most: size.max(claim.allocated),
         },
     })
 }

@@ -3,13 +3,14 @@
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
     agent::{HEARTBEAT, exec::DEADLINE},
+    cli::status::Output,
     drivers::{Driver, Repeated, ServedDrivers},
     placement::SILENCE,
 };
 use flexvol_sdk::Bytes;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
-/// Makes, grows and deletes the volumes of claims, with any FlexVolume driver
+/// Provisioner, expander and deleter for FlexVolume drivers
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Cli {
@@ -27,9 +28,9 @@ pub enum Verb {
     Controller(ControllerArguments),
     /// Call this node's drivers as the controller orders; one on each node
     Agent(AgentArguments),
-    /// Show the volumes that are being made, grow, wait or fail, and why
+    /// Show volumes being provisioned, expanding, pending or failed, and why
     Status(StatusArguments),
-    /// Take back a growth that cannot be had, so that a claim asks for what it has
+    /// Cancel an expansion that cannot succeed, so that the claim requests what it has
     Recover(RecoverArguments),
     /// Make a claim, grow and delete it, and say what was seen
     Check(CheckArguments),
@@ -47,7 +48,7 @@ pub struct Common {
     /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Where /healthz, /readyz and /metrics are answered [default: nowhere]
+    /// Address for health and metrics endpoints: /healthz, /readyz, /metrics [default: disabled]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
 }
@@ -85,7 +86,7 @@ pub struct ControllerArguments {
     /// Requests to the API server a second [default: as many as it lets us, or 20 if it has no priority and fairness]
     #[arg(long, value_name = "NUMBER")]
     pub rate: Option<f64>,
-    /// Where admission webhooks are served [default: nowhere]
+    /// Address for admission webhooks [default: disabled]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub webhooks: Option<SocketAddr>,
     /// How long the webhooks' certificate lasts; it is renewed after two thirds of it
@@ -122,6 +123,10 @@ pub struct AgentArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n  flexvol-controller status -n shop\n  flexvol-controller status --all -o json\n\n",
+    "Exit status: 0 done, 1 failed, 2 wrong usage",
+))]
 pub struct StatusArguments {
     /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
     #[arg(long, value_name = "FILE")]
@@ -129,9 +134,31 @@ pub struct StatusArguments {
     /// Show also those that are settled
     #[arg(long)]
     pub all: bool,
+    /// Only claims of this namespace [default: all]
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// table, wide, json, yaml or name
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "table",
+        hide_possible_values = true
+    )]
+    pub output: Output,
+    /// Keep running, and show it again every interval
+    #[arg(long)]
+    pub watch: bool,
+    /// How often --watch shows it
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", requires = "watch", value_parser = value_parser!(u16).range(1..))]
+    pub interval: u16,
 }
 
 #[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n  flexvol-controller recover data -n shop --dry-run\n  flexvol-controller recover data -n shop --size 2Gi\n\n",
+    "Exit status: 0 done, 1 failed, 2 wrong usage",
+))]
 pub struct RecoverArguments {
     /// The claim
     #[arg(value_name = "CLAIM")]
@@ -139,10 +166,10 @@ pub struct RecoverArguments {
     /// Its namespace [default: as the kubeconfig says]
     #[arg(long, short)]
     pub namespace: Option<String>,
-    /// What it shall ask for [default: what its storage has]
+    /// What it requests then [default: what its storage has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
-    /// The UID of the namespace that shall have the data, where it was deleted and made anew since a former run
+    /// The UID of the namespace that shall have the data, where it was deleted and recreated since a former run
     #[arg(long, value_name = "UID")]
     pub namespace_uid: Option<String>,
     /// Only say what would be done

@@ -5,7 +5,7 @@ mod waiting;
 
 use crate::{
     api::well_known::checksum,
-    client::{Refusal, refusal},
+    client::{Refusal, error_message, refusal},
     support::log,
 };
 use k8s_openapi::{
@@ -154,7 +154,7 @@ async fn write(client: Client, waiting: Arc<Waiting>, recorded: Arc<Mutex<Recent
             written => written.map(drop),
         };
         if let Err(error) = written {
-            let error = error.to_string();
+            let error = error_message(&error.into());
             let (of, reason, said) = in_words(event);
             log::warn(
                 "cannot write an event",

@@ -3,7 +3,7 @@
 
 mod args;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use args::{
     AgentArguments, CheckArguments, Cli, Common, ControllerArguments, EnterArguments,
     RecoverArguments, StatusArguments, Verb,
@@ -16,7 +16,10 @@ use flexvol_controller::{
         exec::{Drivers, deadline},
         nsenter,
     },
-    cli::{check, recover, status},
+    cli::{
+        check, recover,
+        status::{self, StatusOptions},
+    },
     client::{self, Budget, Fence},
     leader,
     placement::Nodes,
@@ -36,6 +39,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
@@ -47,10 +51,10 @@ fn main() -> ExitCode {
             mounts,
             program,
         }) => nsenter::enter(agent, mounts.as_deref(), &program),
-        Verb::Controller(arguments) => block_on(controller(arguments)),
-        Verb::Agent(arguments) => block_on(agent(arguments)),
-        Verb::Status(arguments) => block_on(show(arguments)),
-        Verb::Recover(arguments) => block_on(recover(arguments)),
+        Verb::Controller(arguments) => block_on(until_terminated(controller(arguments))),
+        Verb::Agent(arguments) => block_on(until_terminated(agent(arguments))),
+        Verb::Status(arguments) => block_on(unless_interrupted(show(arguments))),
+        Verb::Recover(arguments) => block_on(unless_interrupted(recover(arguments))),
         Verb::Check(arguments) => block_on(check(arguments)),
     };
     match result {
@@ -77,14 +81,40 @@ fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(async {
-        let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-            .context("hear signals")?;
+    runtime.block_on(work)
+}
+
+/// Runs a program until it is terminated. Each of its steps may be interrupted, so it needs no cleanup.
+async fn until_terminated(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let mut terminated = signal(SignalKind::terminate()).context("hear signals")?;
+    tokio::select! {
+        done = work => done,
+        _ = terminated.recv() => Ok(()),
+    }
+}
+
+/// Runs a command, which has failed if it is terminated. The first process of a container is not ended by a signal that
+/// it does not hear.
+async fn unless_interrupted(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let interrupted = interrupted()?;
+    tokio::select! {
+        done = work => done,
+        error = interrupted => Err(error),
+    }
+}
+
+fn interrupted() -> Result<impl Future<Output = anyhow::Error>> {
+    let hear = |kind| signal(kind).context("hear signals");
+    let (mut interrupt, mut terminate) = (
+        hear(SignalKind::interrupt())?,
+        hear(SignalKind::terminate())?,
+    );
+    Ok(async move {
         tokio::select! {
-            done = work => done,
-            // Every step may be interrupted, so a signal needs no cleanup.
-            _ = stop.recv() => Ok(()),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        anyhow!("interrupted before its end")
     })
 }
 
@@ -179,15 +209,10 @@ async fn webhooks(
     let Some(address) = arguments.webhooks else {
         return Ok(Arc::new(|| true));
     };
-    let budget = Budget {
-        rate: 50.0,
-        burst: 100,
-        yields: false,
-    };
     let common = &arguments.common;
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
-    let fence = Fence::default();
-    let reader = client::connect(kubeconfig.as_deref(), budget, fence, metrics.clone()).await?;
+    let (reads, fence) = (admission::READS, Fence::default());
+    let reader = client::connect(kubeconfig.as_deref(), reads, fence, metrics.clone()).await?;
     let settings = admission::Settings {
         address,
         namespace: namespace.to_owned(),
@@ -236,8 +261,18 @@ async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
 
 async fn show(arguments: StatusArguments) -> Result<()> {
     let client = person(arguments.kubeconfig.as_deref()).await?;
-    let table = status::table(&client, arguments.all).await?;
-    print(&table)
+    let options = StatusOptions {
+        all: arguments.all,
+        namespace: arguments.namespace,
+        output: arguments.output,
+    };
+    loop {
+        print(&status::show(&client, &options).await?)?;
+        if !arguments.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(arguments.interval.into())).await;
+    }
 }
 
 async fn recover(arguments: RecoverArguments) -> Result<()> {
@@ -264,7 +299,9 @@ async fn check(arguments: CheckArguments) -> Result<()> {
         larger_size: arguments.larger_size,
         patience: Duration::from_secs(arguments.timeout.into()),
     };
-    check::check(&client, &wanted, &|text| print(&format!("{text}\n"))).await
+    // The claim is deleted whether or not anybody reads.
+    let say = |text: &str| drop(print(&format!("{text}\n")));
+    check::check(&client, &wanted, &say, interrupted()?).await
 }
 
 fn print(text: &str) -> Result<()> {

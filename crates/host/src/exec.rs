@@ -77,6 +77,19 @@ pub struct Limits<'a> {
     pub inherit: &'a [BorrowedFd<'a>],
 }
 
+/// Writes arguments as a shell takes them.
+pub(crate) fn as_typed(arguments: &[&OsStr]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    let words = arguments.iter().map(|argument| {
+        let text = argument.to_string_lossy();
+        match !text.is_empty() && text.chars().all(plain) {
+            true => text.into_owned(),
+            false => format!("'{}'", text.replace('\'', r"'\''")),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Result of a program that has exited.
 #[derive(Debug)]
 pub struct Output {
@@ -250,11 +263,12 @@ impl Tool {
                 continue;
             };
             self.give_up(child, limits);
-            return Err(error.because(format!("{arguments:?}")));
+            return Err(error.because(as_typed(arguments)));
         };
         log::debug!(
-            "{} {arguments:?}: {status} after {} ms",
+            "{} {}: {status} after {} ms",
             program.display(),
+            as_typed(arguments),
             started.elapsed().as_millis()
         );
         let output = Output {

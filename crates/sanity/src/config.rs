@@ -4,6 +4,7 @@ use crate::callout::argument::Options;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::{
+    fmt::{self, Display, Formatter},
     fs,
     path::{Path, PathBuf},
 };
@@ -69,6 +70,17 @@ pub enum Kind {
     Directory,
     /// Memory, secrets and the like: made by the mount, and gone with the unmount.
     Ephemeral,
+}
+
+/// The word of the configuration.
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Block => "block",
+            Kind::Directory => "directory",
+            Kind::Ephemeral => "ephemeral",
+        })
+    }
 }
 
 impl Config {

@@ -6,6 +6,9 @@ use std::fmt;
 ///
 /// `Display` writes the largest binary unit that divides it exactly, in the form Kubernetes
 /// uses for quantities, and plain bytes otherwise: `500Mi`, `1Ti`, `524288001`.
+///
+/// `{:#}` writes it for people, as messages do: in the largest unit that it reaches, with one decimal unless it is
+/// whole, and rounded down, so that at least that much is there: `1.5Gi`, `500Mi`, `17 bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
@@ -40,6 +43,20 @@ impl fmt::Display for Bytes {
             (20, "Mi"),
             (10, "Ki"),
         ];
+        if f.alternate() {
+            let unit = UNITS.into_iter().find(|(shift, _)| self.0 >> shift > 0);
+            let Some((shift, suffix)) = unit else {
+                return write!(f, "{}{}", self.0, if self.0 == 0 { "" } else { " bytes" });
+            };
+            let (whole, rest) = (self.0 >> shift, self.0 & ((1 << shift) - 1));
+            return match rest {
+                0 => write!(f, "{whole}{suffix}"),
+                rest => {
+                    let tenths = (u128::from(rest) * 10) >> shift;
+                    write!(f, "{whole}.{tenths}{suffix}")
+                }
+            };
+        }
         for (shift, suffix) in UNITS {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
                 return write!(f, "{}{suffix}", self.0 >> shift);
@@ -52,6 +69,23 @@ impl fmt::Display for Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_for_people_are_short_and_never_too_large() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023 bytes"),
+            (1 << 30, "1Gi"),
+            (3 << 29, "1.5Gi"),
+            ((1 << 30) - 1, "1023.9Mi"),
+            ((1 << 30) + 1, "1.0Gi"),
+            (12_417_351_068, "11.5Gi"),
+            (1 << 50, "1Pi"),
+            (u64::MAX, "15.9Ei"),
+        ] {
+            assert_eq!(format!("{:#}", Bytes(bytes)), text);
+        }
+    }
 
     #[test]
     fn sizes_read_like_kubernetes_quantities() {

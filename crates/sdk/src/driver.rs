@@ -183,7 +183,11 @@ pub trait Driver {
     }
 
     /// Grows the storage behind the volume to at least `size.new` and returns its actual size, or `None` if this
-    /// host cannot measure it. Stock Kubernetes never calls it.
+    /// host cannot measure it. Stock Kubernetes never calls it; flexvol's agent does.
+    ///
+    /// Measure the storage first, and never make it smaller: if it has `size.new` or more, nothing changes and its
+    /// size is returned. `size.old` is what the caller last knew and proves nothing, because an earlier call may have
+    /// grown the storage without its answer arriving, or before it failed. Equal sizes ask for a measurement.
     ///
     /// # Errors
     /// When the size was not reached.
@@ -227,7 +231,8 @@ pub trait Driver {
     /// `claim_namespace`, and the name identifies the volume.
     ///
     /// # Errors
-    /// When the volume is in use or could not be removed.
+    /// When the volume is in use or could not be removed. It should also fail if the options identify a volume that
+    /// was made under another name: the caller has checked only whether the volume of this name may go.
     fn delete(&self, _volume: &Volume) -> Answer<()> {
         not_supported()
     }

@@ -60,6 +60,28 @@ pub enum ErrorClass {
 }
 
 impl ErrorKind {
+    /// Returns its name in the log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Invalid => "Invalid",
+            ErrorKind::Denied => "Denied",
+            ErrorKind::NotFound => "NotFound",
+            ErrorKind::Conflict => "Conflict",
+            ErrorKind::Busy => "Busy",
+            ErrorKind::NotBlank => "NotBlank",
+            ErrorKind::Unreadable => "Unreadable",
+            ErrorKind::Exhausted => "Exhausted",
+            ErrorKind::SizeNotReached => "SizeNotReached",
+            ErrorKind::ToolMissing => "ToolMissing",
+            ErrorKind::CapabilityMissing => "CapabilityMissing",
+            ErrorKind::TimedOut => "TimedOut",
+            ErrorKind::Storage => "Storage",
+            ErrorKind::Configuration => "Configuration",
+            ErrorKind::Bug => "Bug",
+        }
+    }
+
     /// Returns what a caller can do about it.
     #[must_use]
     pub fn class(self) -> ErrorClass {

@@ -153,7 +153,7 @@ impl Log {
         }
         let ms = end.ended.duration_since(exec.started).unwrap_or_default();
         let message = format!("{}: {}", exec.callout, exec.scrubber.clean(end.detail));
-        let kind = end.kind.map(|kind| format!("{kind:?}"));
+        let kind = end.kind.map(|kind| kind.as_str().to_owned());
         let fields = [
             ("steps", steps),
             ("outcome", Some(end.outcome.as_str().to_owned())),

@@ -227,7 +227,7 @@ pub struct MountRequest {
 pub struct Resize {
     /// The requested size; the volume may become larger.
     pub new: Bytes,
-    /// The size that the claim had before.
+    /// What the caller last knew. The storage may have more.
     pub old: Bytes,
 }
 

@@ -14,7 +14,7 @@ use crate::{
     retention::Deletion,
 };
 use flexvol_host::{clock::Moment, fs::grow, superblock::SPREAD};
-use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
+use flexvol_sdk::{Bytes, ErrorKind, Filesystem, VolumeName};
 use std::{borrow::Cow, time::Duration};
 
 /// One change. Each is idempotent, and interrupting it anywhere leaves a state that [`decide`] handles.
@@ -120,9 +120,14 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
             );
         }
     }
+    if let Goal::Deleted { name, .. } = goal
+        && let Some(refusal) = called_otherwise(mark, name.as_ref())
+    {
+        return refusal;
+    }
     match goal {
         Goal::Unmounted => unmounted(seen),
-        Goal::Deleted { now, keep } if mark.state == State::Ready || keep.is_none() => {
+        Goal::Deleted { now, keep, .. } if mark.state == State::Ready || keep.is_none() => {
             unused(seen).unwrap_or_else(|| deleted(mark, now, *keep))
         }
         // A blank volume has no data, so it is not kept.
@@ -133,7 +138,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
         Goal::Provisioned { size } => refuse(
             ErrorKind::Conflict,
             format!(
-                "the volume exists with {}, which is less than the {size} asked for; grow it or choose another name",
+                "the volume exists with {:#}, which is less than the {size:#} asked for; grow it or choose another name",
                 asset.size
             ),
         ),
@@ -194,6 +199,20 @@ fn unmounted(seen: &Observed) -> Next {
             "something else than a volume of this driver is mounted there; unmount it by hand",
         ),
     }
+}
+
+/// Refuses to delete a volume under a name that is not its own. Handles can be read in persistent volumes, and a
+/// caller who checked that a volume may go has checked the one of that name.
+fn called_otherwise(mark: &Mark, name: Option<&VolumeName>) -> Option<Next> {
+    let (made, called) = (mark.name.as_ref()?, name?);
+    (made != called).then(|| {
+        refuse(
+            ErrorKind::Conflict,
+            format!(
+                "volume {called} was to be deleted, and the volume that was found was made under another name; give the name that `flexvol list` shows, or its handle alone"
+            ),
+        )
+    })
 }
 
 /// The step or refusal that is needed before nobody can use the volume; `None` if it is unused.
@@ -364,7 +383,7 @@ fn grown(
         return refuse(
             ErrorKind::Conflict,
             format!(
-                "the volume has {}, {to} was asked for, and a read-only use does not grow it",
+                "the volume has {:#}, {to:#} was asked for, and a read-only use does not grow it",
                 asset.size
             ),
         );
@@ -377,7 +396,7 @@ fn grown(
         return refuse(
             ErrorKind::Busy,
             format!(
-                "the volume has {}, {to} was asked for, and this driver grows volumes only while no pod uses them; stop the pod",
+                "the volume has {:#}, {to:#} was asked for, and this driver grows volumes only while no pod uses them; stop the pod",
                 asset.size
             ),
         );

@@ -97,8 +97,9 @@ impl Prospect {
         let asset = self.seen.asset.as_ref().filter(|asset| !asset.promised)?;
         let wanted = to.saturating_sub(asset.size);
         let available = self.available?;
-        (wanted > available)
-            .then(|| format!("the volume needs {wanted} more and the pool has {available} to give"))
+        (wanted > available).then(|| {
+            format!("the volume needs {wanted:#} more and the pool has {available:#} to give")
+        })
     }
 
     /// Applies a step as if it had succeeded; returns false if its outcome cannot be predicted.

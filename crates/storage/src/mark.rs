@@ -230,7 +230,7 @@ impl Mark {
                 _ => return Err(unreadable("an unknown field")),
             };
             if twice {
-                return Err(unreadable("a field stands twice"));
+                return Err(unreadable("a field is duplicated"));
             }
         }
         let format = match (filesystem, uuid) {

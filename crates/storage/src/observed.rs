@@ -2,7 +2,7 @@
 
 use crate::mark::Mark;
 use flexvol_host::{Image, clock::Moment};
-use flexvol_sdk::{Bytes, Filesystem, Result};
+use flexvol_sdk::{Bytes, Filesystem, Result, VolumeName};
 use std::{borrow::Borrow, time::Duration};
 
 /// The storage behind a volume.
@@ -181,6 +181,8 @@ pub enum Goal {
     Unmounted,
     /// Nobody can use the volume any more; if it may hold data, it is kept for `undelete`.
     Deleted {
+        /// The name under which the caller knows it; `None` if the caller gave only its handle.
+        name: Option<VolumeName>,
         /// The time of the request.
         now: Moment,
         /// How long it is kept; `None` if unknown.

@@ -107,6 +107,7 @@ impl VolumeDriver {
             self.expect_no_traces(&found.id)?;
         }
         let goal = Goal::Deleted {
+            name: called.cloned(),
             now: Moment::now()?,
             keep: found.policy.keep_deleted,
         };

@@ -106,7 +106,9 @@ impl Policy {
         match self.largest {
             Some(largest) if size > largest => Err(Error::new(
                 ErrorKind::Invalid,
-                format!("{size} was asked for, and this pool allows at most {largest} a volume"),
+                format!(
+                    "{size:#} was asked for, and this pool allows at most {largest:#} a volume"
+                ),
             )),
             _ => Ok(()),
         }

@@ -79,7 +79,9 @@ impl<'a, B: Backend> Stored<'a, B> {
     pub(crate) fn grow(&self, to: Bytes) -> Result<()> {
         let size = self.asset()?.map_or(Bytes(0), |asset| asset.size);
         self.backend()?.grow(&self.volume, to).map_err(|error| {
-            error.context(format_args!("{to} was asked for, the volume has {size}"))
+            error.context(format_args!(
+                "{to:#} was asked for, the volume has {size:#}"
+            ))
         })
     }
 

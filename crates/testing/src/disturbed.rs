@@ -148,7 +148,8 @@ impl<S> Disturbed<'_, S> {
     pub fn run(&self, disturbances: &[Disturbance], points: &Points) {
         let before = Baseline::of(self.sandbox);
         let state = (self.prepare)();
-        let whole = Traced::whole(self.sandbox, self.driver, &(self.arguments)(&state));
+        let arguments = (self.arguments)(&state);
+        let whole = Traced::calls(self.sandbox, self.driver, only(disturbances), &arguments);
         (self.check)(&state, &whole.call.clone().success());
         let after = Baseline::of(self.sandbox).without_space();
         (self.undo)(state);
@@ -251,6 +252,16 @@ impl<S> Disturbed<'_, S> {
         );
         second
     }
+}
+
+/// Returns the name of the system calls that are disturbed, if it is the only one.
+fn only(disturbances: &[Disturbance]) -> Option<&'static str> {
+    let mut names = disturbances.iter().map(|disturbance| match disturbance {
+        Disturbance::KillAt(name) | Disturbance::ErrorsAt(name) => Some(*name),
+        Disturbance::Kill | Disturbance::Errors => None,
+    });
+    let first = names.next().flatten()?;
+    names.all(|name| name == Some(first)).then_some(first)
 }
 
 fn plan(disturbance: Disturbance, points: &[Point]) -> Vec<(Point, Harm)> {

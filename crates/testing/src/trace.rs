@@ -47,9 +47,17 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Runs a callout and traces all of its system calls.
-    pub(crate) fn whole(sandbox: &Sandbox, driver: &Driver, arguments: &[String]) -> Self {
-        Self::run(sandbox, driver, &[], arguments)
+    /// Runs a callout and traces its system calls: all, or only those of one name, which is many times faster.
+    pub(crate) fn calls(
+        sandbox: &Sandbox,
+        driver: &Driver,
+        name: Option<&str>,
+        arguments: &[String],
+    ) -> Self {
+        let trace = name.map(|name| format!("trace={name},execve"));
+        let options = trace.as_ref().map(|trace| ["-e", trace, "--seccomp-bpf"]);
+        let options = options.as_ref().map_or(&[][..], |options| options);
+        Self::run(sandbox, driver, options, arguments)
     }
 
     /// Runs a callout with a fault at one point.

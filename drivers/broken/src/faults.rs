@@ -107,6 +107,7 @@ faults! {
     GrowsNothing "grows-nothing" Plain "exp.grow-online" "a driver said Success for file systems it did not know";
     MatchesExistingSize "matches-existing-size" Plain "exp.repeat-noop" "lvextend's words were passed on";
     ShrinksToo "shrinks-too" Plain "exp.shrink-refused" "a size was handed to a command that also shrinks";
+    BelievesOld "believes-old" Plain "exp.volume-never-shrinks" "a driver cut its volume to NEW where that was above OLD";
     CutsSizesDown "cuts-sizes-down" Plain "exp.not-multiple-of-sector" "drivers counted in whole MiB";
     FormatsToGrow "formats-to-grow" Plain "exp.data-intact" "drivers formatted what had not the device's size";
     GrowsOnlyOnce "grows-only-once" Plain "exp.interrupted-resumes" "a driver grew the file system only if it just grew the device";

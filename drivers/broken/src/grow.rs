@@ -1,4 +1,4 @@
-//! `expandfs`: the image, its loop device, and the file system while it is mounted.
+//! `expandvolume`: the image and its loop device. `expandfs`: also the file system while it is mounted.
 
 use crate::{
     Answer, Driver, Stop,
@@ -20,7 +20,40 @@ use std::{
 /// The most that an xfs's log and its last, short group may take.
 const OVERHEAD: u64 = 80 << 20;
 
+fn open(volume: &Volume) -> Result<File, Stop> {
+    let image = OpenOptions::new().write(true).open(&volume.image);
+    image.map_err(|e| stop("open the volume", &e))
+}
+
+fn size(image: &File) -> Result<u64, Stop> {
+    let found = image.metadata();
+    Ok(found.map_err(|e| stop("measure the volume", &e))?.len())
+}
+
 impl Driver {
+    pub fn expandvolume(&self, options: &str, sizes: [&str; 2]) -> Answer {
+        let volume = self.volume(&self.options(options)?)?;
+        let [Ok(new), Ok(old)] = sizes.map(str::parse::<u64>) else {
+            return failure("a size is no number of bytes");
+        };
+        let _lock = self.lock(&volume.image)?;
+        let image = open(&volume)?;
+        let has = match self.has(Fault::BelievesOld) {
+            true => old,
+            false => size(&image)?,
+        };
+        if new > has {
+            image
+                .set_len(self.rounded(new, has))
+                .and_then(|()| image.sync_all())
+                .map_err(|e| stop("grow the volume", &e))?;
+            for device in self.devices(&volume.image)? {
+                self.tool("losetup", &["-c", &device])?;
+            }
+        }
+        Ok(json!({ "volumeNewSize": size(&image)? }))
+    }
+
     pub fn expandfs(&self, options: &str, device: &str, target: &str, sizes: [&str; 2]) -> Answer {
         let target = directory(target)?;
         let volume = self.volume(&self.options(options)?)?;
@@ -50,14 +83,8 @@ impl Driver {
         if mount.image().as_ref() != Some(&volume.image) {
             return failure("something else is mounted on the directory");
         }
-        let image = OpenOptions::new()
-            .write(true)
-            .open(&volume.image)
-            .map_err(|e| stop("open the volume", &e))?;
-        let now = image
-            .metadata()
-            .map_err(|e| stop("measure the volume", &e))?
-            .len();
+        let image = open(&volume)?;
+        let now = size(&image)?;
         self.grow(&image, mount, &target, &volume, now, new)?;
         Ok(if new == old && new == now {
             json!({ "volumeNewSize": new, "message": crate::THERE })
@@ -81,12 +108,9 @@ impl Driver {
         if self.has(Fault::MatchesExistingSize) && new <= now {
             return failure("the new size matches the existing size");
         }
-        let unit = if self.has(Fault::CutsSizesDown) {
-            new - new % (1 << 20)
-        } else if self.is(Variant::RoundsUp) {
-            new.next_multiple_of(UNIT).max(now)
-        } else {
-            new.next_multiple_of(4096)
+        let unit = match self.has(Fault::CutsSizesDown) {
+            true => new - new % (1 << 20),
+            false => self.rounded(new, now),
         };
         let device = mount.node()?;
         if self.has(Fault::BelievesTheFirst) {
@@ -126,6 +150,14 @@ impl Driver {
             return failure("the file system has not the size that was asked for");
         }
         Ok(())
+    }
+
+    /// The size that the backend makes of a size that is asked for.
+    fn rounded(&self, new: u64, now: u64) -> u64 {
+        match self.is(Variant::RoundsUp) {
+            true => new.next_multiple_of(UNIT).max(now),
+            false => new.next_multiple_of(4096),
+        }
     }
 
     fn format_anew(&self, volume: &Volume, target: &Path) -> Result<(), Stop> {

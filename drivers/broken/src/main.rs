@@ -236,7 +236,9 @@ impl Driver {
         let staged = self.attached && !self.is(Variant::LeavesMounting);
         let attached = self.attached;
         match (*callout, arguments) {
-            ("expandfs", _) if self.is(Variant::FixedSize) => Err(Stop::NotSupported),
+            ("expandvolume" | "expandfs", _) if self.is(Variant::FixedSize) => {
+                Err(Stop::NotSupported)
+            }
             ("init", []) => self.init(),
             ("getvolumename", [options]) => self.name(options),
             ("mount", [target, options]) if plain => self.mount(target, options, ""),
@@ -249,13 +251,14 @@ impl Driver {
             ("waitforattach", [device, options]) if attached => self.waitforattach(device, options),
             ("isattached", [options, node]) if attached => self.isattached(options, node),
             ("detach", [name, node]) if attached => self.detach(name, node),
+            ("expandvolume", [options, _, new, old]) => self.expandvolume(options, [new, old]),
             ("expandfs", [options, device, target, new, old]) => {
                 self.expandfs(options, device, target, [new, old])
             }
             ("provision", [options]) => self.provision(options),
             ("delete", [options]) => self.delete(options),
             ("capacity", [options]) => self.capacity(options),
-            ("init" | "getvolumename" | "expandfs", _) => self.miscounted(callout),
+            ("init" | "getvolumename" | "expandvolume" | "expandfs", _) => self.miscounted(callout),
             ("provision" | "delete" | "capacity", _) => self.miscounted(callout),
             ("mount" | "unmount", _) if plain => self.miscounted(callout),
             ("mountdevice" | "unmountdevice", _) if staged => self.miscounted(callout),

@@ -80,7 +80,7 @@ impl Catalog for Group {
 
     fn discard(&self, volume: &VolumeId) -> Result<()> {
         match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => lvm::remove(&self.place, &found),
+            Some(found) => lvm::remove(&self.place, &self.facts()?.disks, &found),
             None => Ok(()),
         }
     }

@@ -35,16 +35,15 @@ impl Group {
                 ));
             }
             Some(found) if found.size == size => return self.made(&view, name),
-            Some(found) => lvm::remove(&self.place, found)?,
+            Some(found) => lvm::remove(&self.place, &view.disks, found)?,
             None => {}
         }
         let view = self.view_to_take_from(name)?;
         lvm::expect_metadata_to_make(&view, rules)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
-        let made = self
-            .place
-            .create(name, size, UNFINISHED, layout, hold.as_fd());
+        let (place, disks) = (&self.place, &view.disks);
+        let made = place.create(disks, name, size, UNFINISHED, layout, hold.as_fd());
         if let Err(error) = made {
             // After a timeout LVM is still running and may yet make it.
             if error.kind() != ErrorKind::TimedOut
@@ -70,7 +69,7 @@ impl Group {
             )
         })?;
         if let Err(full) = lvm::expect_metadata_to_grow(view, &self.keys.rules) {
-            lvm::remove(&self.place, &made)?;
+            lvm::remove(&self.place, &view.disks, &made)?;
             return Err(full);
         }
         Ok(made)

@@ -56,10 +56,11 @@ impl BlockBackend for Group {
             return Ok(());
         };
         // Deactivating a volume also removes the devices of its snapshots.
-        if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
+        let view = self.view(Some(&found.volume))?;
+        if let Some(known) = view.volume(&found.volume) {
             expect_plain(known)?;
         }
-        lvm::deactivate_checked(&self.place, &found.volume, &found.uuid)
+        lvm::deactivate_checked(&self.place, &view.disks, &found.volume, &found.uuid)
     }
 
     fn unused(&self, volume: &VolumeId, hint: Option<u32>) {
@@ -78,11 +79,12 @@ impl BlockBackend for Group {
                 Err(error) => return Err(error),
             }
             // The volume may belong to another pool in the group, which may keep volumes active.
-            let Some(known) = self.logical_volume(volume)? else {
+            let view = self.view(Some(&name))?;
+            let Some(known) = view.volume(&name) else {
                 return Ok(());
             };
-            expect_plain(&known)?;
-            lvm::deactivate_checked(&self.place, &name, &known.uuid)
+            expect_plain(known)?;
+            lvm::deactivate_checked(&self.place, &view.disks, &name, &known.uuid)
         });
         if let Err(error) = deactivated {
             log::warn!("the volume stays active: {}", error.report());

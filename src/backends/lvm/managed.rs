@@ -71,7 +71,8 @@ impl ManagedBackend for Group {
         let _lock = self.lock_space()?;
         self.forget();
         // Another call may have adopted it meanwhile, under another name.
-        if self.view(None)?.volume(&found.name) != Some(&found) {
+        let view = self.view(None)?;
+        if view.volume(&found.name) != Some(&found) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "somebody changed the logical volume meanwhile; look at it again",
@@ -80,9 +81,13 @@ impl ManagedBackend for Group {
         lvm::expect_closed(&self.place, &found)?;
         let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old != Some(new.as_str()) {
-            self.commit(volume, |place| place.retag(&found.name, old, &new))?;
+            self.commit(volume, &view.disks, |place, disks| {
+                place.retag(disks, &found.name, old, &new)
+            })?;
         }
-        self.commit(volume, |place| place.rename(&found, &lvm::name_of(volume)))
+        self.commit(volume, &view.disks, |place, disks| {
+            place.rename(disks, &found, &lvm::name_of(volume))
+        })
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {

@@ -1,6 +1,7 @@
 //! The backend `lvm`: a volume is a logical volume of a volume group, or of a thin pool in one.
 
 mod catalog;
+mod commit;
 mod create;
 mod device;
 mod doctor;
@@ -25,7 +26,12 @@ use flexvol_storage::{
     sdk::{Bytes, Error, ErrorKind, Options, Result},
 };
 use keys::LvmKeys;
-use std::{cell::RefCell, os::fd::AsFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    os::fd::AsFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 use tags::{
     GROWN_FROM, UNFINISHED, growing_of, grown_from, has_state, is_unfinished, mark_of, opened,
     sealed,
@@ -36,9 +42,12 @@ struct Group {
     place: GroupOrThinPool,
     keys: LvmKeys,
     /// A cache of LVM's last answer, about one volume or all. Asking runs a program, so it is repeated only if this
-    /// process changed something or other processes may have.
+    /// process changed something, other processes may have, or the answer is older than [`FRESH`].
     seen: RefCell<Option<Seen>>,
 }
+
+/// Disks come and go meanwhile, and people change the group: what takes long is followed by a new look.
+const FRESH: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 struct Seen {
@@ -47,6 +56,8 @@ struct Seen {
     view: Rc<View>,
     /// The count [`lvm::changes`] before LVM was asked.
     changes: u64,
+    /// When LVM was asked.
+    at: Instant,
 }
 
 pub const BACKEND: super::Backend = super::Backend {
@@ -100,12 +111,13 @@ impl Group {
         {
             return Ok(seen.view);
         }
-        let changes = lvm::changes();
+        let (changes, at) = (lvm::changes(), Instant::now());
         let view = Rc::new(self.place.look(volume.map_or(Which::All, Which::One))?);
         self.seen.replace(Some(Seen {
             volume: volume.map(str::to_owned),
             view: view.clone(),
             changes,
+            at,
         }));
         Ok(view)
     }
@@ -120,7 +132,8 @@ impl Group {
 
     fn seen(&self) -> Option<Seen> {
         let seen = self.seen.borrow();
-        seen.clone().filter(|seen| seen.changes == lvm::changes())
+        let is_valid = |seen: &Seen| seen.changes == lvm::changes() && seen.at.elapsed() < FRESH;
+        seen.clone().filter(is_valid)
     }
 
     fn logical_volume(&self, volume: &VolumeId) -> Result<Option<LogicalVolume>> {
@@ -132,28 +145,6 @@ impl Group {
         self.logical_volume(volume)?
             .filter(|found| !is_unfinished(found))
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
-    }
-
-    /// Changes a volume's metadata on LVM's disks, durably.
-    fn commit<T>(
-        &self,
-        volume: &VolumeId,
-        change: impl FnOnce(&GroupOrThinPool) -> Result<T>,
-    ) -> Result<T> {
-        unsynced::note(volume)?;
-        let changed = change(&self.place);
-        match &changed {
-            Ok(_) => self.make_durable(volume)?,
-            // LVM is still running, and nobody knows when its change can be synced.
-            Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            // LVM may fail after its commit, so sync in any case. If that fails, the note stays for the next call.
-            Err(_) => {
-                if let Err(error) = self.make_durable(volume) {
-                    log::warn!("what may have changed is not synced: {}", error.report());
-                }
-            }
-        }
-        changed
     }
 
     /// Locks the pool's space and clears the cache, since another process may have taken space before.
@@ -173,11 +164,14 @@ impl Group {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
-        let device = lvm::device(&self.place, &self.facts()?.disks, found, true, None)?;
+        let disks = &self.facts()?.disks;
+        let device = lvm::device(&self.place, disks, found, true, None)?;
         let claim = device.claim()?;
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
-        self.commit(volume, |place| place.untag(&found.name, tag))
+        self.commit(volume, disks, |place, disks| {
+            place.untag(disks, &found.name, tag)
+        })
     }
 }
 
@@ -195,14 +189,15 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 
 impl Backend for Group {
     fn make_durable(&self, volume: &VolumeId) -> Result<()> {
-        if unsynced::is_noted(volume)? {
+        let group = &self.place.group;
+        if unsynced::is_noted(group, volume)? {
             // Sync the present disks, since an earlier view may be stale. They can be listed even if the pool
             // cannot be read.
             match self.view(Some(&lvm::name_of(volume))) {
                 Ok(view) => lvm::sync(view.disks.paths())?,
                 Err(_) => lvm::sync(self.place.disks()?.paths())?,
             }
-            unsynced::clear_note(volume)?;
+            unsynced::clear_note(group, volume)?;
         }
         Ok(())
     }
@@ -239,17 +234,21 @@ impl Backend for Group {
         let made = self.begin(&name, size, &lock)?;
         // The extents are taken, so the pool need not stay locked while they are wiped.
         drop(lock);
-        let device = lvm::device(&self.place, &self.facts()?.disks, &made, false, None)?;
+        let (mark, view) = (self.tag(volume, mark)?, self.facts()?);
+        let device = lvm::device(&self.place, &view.disks, &made, false, None)?;
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));
-        let (mark, view) = (self.tag(volume, mark)?, self.facts()?);
-        self.commit(volume, |place| place.retag(&name, Some(UNFINISHED), &mark))?;
+        self.retag(volume, Some(UNFINISHED), &mark)?;
         self.place.remember_first(&view);
         Ok(())
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
+        if mark.state == State::Deleting {
+            // Snapshots are looked for anew.
+            self.forget();
+        }
         let found = self.existing(volume)?;
         let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old == Some(new.as_str()) {
@@ -261,7 +260,7 @@ impl Backend for Group {
         if mark.growing > growing_of(&found)? {
             lvm::expect_metadata_to_grow(&*self.facts()?, &self.keys.rules)?;
         }
-        let marked = self.commit(volume, |place| place.retag(&found.name, old, &new));
+        let marked = self.retag(volume, old, &new);
         marked.map_err(|error| match (error.kind(), mark.deleted) {
             (ErrorKind::Exhausted, Some(_)) => error.advise(
                 "the volume is to be kept, which takes more: set `keep_at_most` for the pool and run `flexvol gc`, so that others that are kept make room",
@@ -294,9 +293,11 @@ impl Backend for Group {
         };
         if is_blank && self.place.thin_pool.is_none() && grown_from(&found).is_none() {
             let tag = format!("{GROWN_FROM}{}", found.size.0);
-            self.commit(volume, |place| place.retag(&name, None, &tag))?;
+            self.retag(volume, None, &tag)?;
         }
-        let grown = self.commit(volume, |place| place.extend(&found, to, lock.as_fd()));
+        let grown = self.commit(volume, &self.facts()?.disks, |place, disks| {
+            place.extend(disks, &found, to, lock.as_fd())
+        });
         // LVM may fail although nothing was to do, or after its commit. The caller checks the device's size.
         let now = self.existing(volume)?;
         match grown {
@@ -311,6 +312,7 @@ impl Backend for Group {
     }
 
     fn destroy(&self, volume: &VolumeId) -> Result<()> {
+        // Snapshots are looked for anew: they would go with the volume.
         self.forget();
         let Some(found) = self.logical_volume(volume)? else {
             return Ok(());
@@ -322,7 +324,10 @@ impl Backend for Group {
             ));
         }
         expect_plain(&found)?;
-        let removed = self.commit(volume, |place| lvm::remove(place, &found));
+        let disks = &self.facts()?.disks;
+        let removed = self.commit(volume, disks, |place, disks| {
+            lvm::remove(place, disks, &found)
+        });
         match removed {
             Err(error) if self.logical_volume(volume)?.is_some() => Err(error),
             // Sync now, because no retry comes for a volume that is gone.

@@ -20,7 +20,7 @@ pub fn none(name: Option<&DriverName>) -> Check {
     Check::fail(
         about,
         "flexvol has not installed it here",
-        format!("flexvol install --name {wanted}"),
+        format!("flexvol install --driver {wanted}"),
     )
 }
 
@@ -41,14 +41,18 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
 /// Checks that `init` still answers what was recorded at installation.
 fn answers(name: &DriverName, installed: &Installed) -> Check {
     let about = format!("driver {name}");
-    let again = format!("flexvol install --name {name}");
+    let again = format!("flexvol install --driver {name}");
     let path = installed.executable();
     let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
     match init_of(&path) {
         Err(error) => Check::fail(about, crate::cli::report(&error), again),
         Ok(answer) if answer != line => Check::fail(
             about,
-            format!("init answers {:?}, and {:?} was installed", answer, line),
+            format!(
+                "init answers {}, and {} was installed",
+                answer.trim_end(),
+                line.trim_end()
+            ),
             again,
         ),
         Ok(_) => match is_this_executable(&path) {
@@ -101,7 +105,7 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
             about,
             format!("{shown} says something else than kubelet was told"),
             format!(
-                "flexvol install --name {name}; flexvol config --name {name} tells the difference"
+                "flexvol install --driver {name}; flexvol config --name {name} tells the difference"
             ),
         ),
         Ok(_) => Check::ok(about, shown.to_string()),
@@ -116,7 +120,7 @@ fn no_configuration(name: &DriverName, installed: &Installed, found: &str) -> Ch
         Check::fail(
             about.clone(),
             format!("{found}, and {why}"),
-            format!("flexvol install --name {name} --config FILE, with the configuration it had"),
+            format!("flexvol install --driver {name} --config FILE, with the configuration it had"),
         )
     };
     match init_line("", name) {

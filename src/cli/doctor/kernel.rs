@@ -185,7 +185,7 @@ fn log() -> Check {
         Some(path) => Check::ok("log", path),
         None => Check::warn(
             "log",
-            format!("nobody listens on {}", LOGS.join(" or ")),
+            format!("no listener on {}", LOGS.join(" or ")),
             "run systemd-journald or a syslog daemon; without one only replies tell what happened",
         ),
     }

@@ -14,37 +14,36 @@ use std::{fs, path::Path};
 
 // Admission policies, available since Kubernetes 1.30.
 tests! {
-    "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
-        => volumes;
     "admission: of claims the controller writes its finalizer and a larger size alone", &[Need::Root] => claims;
     "admission: in the status of claims the controller writes their growth alone", &[Need::Root] => statuses;
-    "admission: the controller makes NodeVolumes of its own drivers alone", &[Need::Root] => node_volumes;
+    "admission: the controller makes, changes and takes away NodeVolumes of its own drivers alone", &[Need::Root]
+        => node_volumes;
     "admission: of its webhooks the controller writes the certificate alone", &[Need::Root] => webhooks;
 }
 
 /// A client with the rights of the controller.
-struct Controller<'a> {
+pub struct Controller<'a> {
     scenario: &'a Scenario,
     token: String,
 }
 
 impl<'a> Controller<'a> {
-    fn of(scenario: &'a Scenario) -> Self {
+    pub fn of(scenario: &'a Scenario) -> Self {
         let token = controllers::token(scenario.lab(), "flexvol-controller", None);
         Controller { scenario, token }
     }
 
-    fn call(&self, arguments: &[&str]) -> Result<String> {
+    pub fn call(&self, arguments: &[&str]) -> Result<String> {
         as_bearer(self.scenario, &self.token, arguments)
     }
 
-    fn create(&self, object: &Value) -> Result<String> {
+    pub fn create(&self, object: &Value) -> Result<String> {
         let file = "/var/lib/lab/object.json";
         fs::write(self.lab().cluster().file(file), object.to_string()).unwrap();
         self.call(&["create", &format!("--filename={file}")])
     }
 
-    fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<String> {
+    pub fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<String> {
         let patch = format!("--patch={patch}");
         self.call(&["patch", kind, name, "--type=merge", &patch])
     }
@@ -71,86 +70,13 @@ impl<'a> Controller<'a> {
 }
 
 #[track_caller]
-fn expect_refused(result: Result<String>, points: &Points) {
+pub fn expect_refused(result: Result<String>, points: &Points) {
     let words = format!(
         "{:#}",
         result.expect_err("it is not the controller's to do")
     );
     assert!(words.contains("the controller "), "{words}");
     points.add(1);
-}
-
-fn volumes(points: &Points) {
-    controllers::with(|scenario, _| {
-        let controller = Controller::of(scenario);
-        let create = |volume: &Value| controller.create(volume);
-        let volume = |name: &str, source: Value| {
-            let mut volume = json!({
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": name, "finalizers": ["lab.example/kept"]},
-                "spec": {
-                    "capacity": {"storage": "1Gi"},
-                    "accessModes": ["ReadWriteOnce"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "claimRef": {"namespace": "default", "name": "nobodys", "uid": "none"},
-                },
-            });
-            let parts = source.as_object().unwrap().clone();
-            volume["spec"].as_object_mut().unwrap().extend(parts);
-            volume
-        };
-        // None of these drivers is served, so no controller acts on the volumes.
-        let own = json!({"flexVolume": {"driver": "lab.example/none"}});
-        let of_another = json!({"flexVolume": {"driver": "other.example/none"}});
-        let secret = json!({"name": "any", "namespace": "kube-system"});
-        let with_secret = json!({"driver": "lab.example/none", "secretRef": secret});
-        let with_secret = json!({"flexVolume": with_secret});
-        let of_the_node = json!({"hostPath": {"path": "/"}});
-        let patch = |name: &str, patch: Value| controller.patch("persistentvolume", name, &patch);
-        let refused = |result| expect_refused(result, points);
-
-        scenario.eventually("the policy to be in force", || {
-            let made = create(&volume("of-the-node", of_the_node.clone()));
-            if made.is_ok() {
-                forget(scenario, "of-the-node");
-            }
-            made.is_err()
-        });
-        refused(create(&volume("of-the-node", of_the_node.clone())));
-        refused(create(&volume("with-secret", with_secret)));
-        refused(create(&volume("of-another", of_another.clone())));
-
-        create(&volume("own", own)).unwrap();
-        let larger = json!({"spec": {"capacity": {"storage": "2Gi"}}});
-        patch("own", larger.clone()).unwrap();
-        for theirs in [
-            json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
-            json!({"spec": {"claimRef": null}}),
-            json!({"spec": {"claimRef": {"name": "thiefs"}}}),
-        ] {
-            refused(patch("own", theirs));
-        }
-        patch("own", json!({"metadata": {"finalizers": null}})).unwrap();
-        controller
-            .call(&["delete", "persistentvolume", "own"])
-            .unwrap();
-
-        for (name, source) in [("of-the-node", of_the_node), ("of-another", of_another)] {
-            scenario.apply(&[volume(name, source)]);
-            refused(patch(name, larger.clone()));
-            refused(controller.call(&["delete", "persistentvolume", name]));
-            forget(scenario, name);
-        }
-    });
-}
-
-/// Deletes a persistent volume with its finalizers.
-fn forget(scenario: &Scenario, name: &str) {
-    let free = r#"--patch={"metadata":{"finalizers":null}}"#;
-    let lab = scenario.lab();
-    lab.kubectl(&["patch", "persistentvolume", name, "--type=merge", free]);
-    lab.kubectl(&["delete", "persistentvolume", name, "--ignore-not-found"]);
 }
 
 fn claims(points: &Points) {
@@ -161,7 +87,9 @@ fn claims(points: &Points) {
             "volume.kubernetes.io/selected-node": "node", "example.com/note": "theirs",
         });
         object["metadata"]["finalizers"] = json!(["lab.example/kept"]);
-        object["metadata"]["labels"] = json!({"app": "theirs"});
+        object["metadata"]["labels"] = json!({
+            "app": "theirs", "app.kubernetes.io/name": "theirs", "app.kubernetes.io/part-of": "theirs",
+        });
         scenario.apply(&[object]);
         let patch = |patch: Value| controller.patch("persistentvolumeclaim", "kept", &patch);
         let mut tries = 0;
@@ -181,6 +109,9 @@ fn claims(points: &Points) {
             json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}),
             json!({"metadata": {"annotations": {"flexvol.dev/note": "mine"}}}),
             json!({"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}}),
+            json!({"metadata": {"labels": {"flexvol.dev/managed": "true"}}}),
+            json!({"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}}),
+            json!({"metadata": {"labels": {"app.kubernetes.io/part-of": null}}}),
             json!({"spec": {"volumeName": "thiefs"}}),
         ] {
             expect_refused(patch(theirs), points);
@@ -327,6 +258,12 @@ fn node_volumes(points: &Points) {
         expect_refused(controller.create(&of_another), points);
         let of_another_claim = node_volume("pvc-other", "lab.example/none", false);
         expect_refused(controller.create(&of_another_claim), points);
+        let delete = |name: &str| controller.call(&["delete", "nodevolume", name, "--wait=false"]);
+        scenario.apply(&[of_another]);
+        expect_refused(delete("pvc-none"), points);
+        scenario
+            .lab()
+            .kubectl(&["delete", "nodevolume", "pvc-none"]);
 
         for (name, published) in [("pvc-none", false), ("pvc-before", true)] {
             let own = node_volume(name, "lab.example/none", published);
@@ -350,7 +287,22 @@ fn node_volumes(points: &Points) {
             size(5).unwrap();
             expect_refused(size(2), points);
             size(3).unwrap();
-            scenario.lab().kubectl(&["delete", "nodevolume", name]);
+            // Storage of another volume, which would be deleted as this one's.
+            let source = |source: Value| {
+                let patch = json!({"spec": {"source": source}});
+                controller.patch("nodevolume", name, &patch)
+            };
+            source(json!({"options": {"handle": "own"}})).unwrap();
+            for theirs in [
+                json!({"options": {"handle": "anothers"}}),
+                json!({"fsType": "xfs"}),
+                Value::Null,
+            ] {
+                let words = format!("{:#}", source(theirs).unwrap_err());
+                assert!(words.contains("stays with its source"), "{words}");
+                points.add(1);
+            }
+            delete(name).unwrap();
         }
     });
 }
@@ -378,12 +330,20 @@ fn webhooks(points: &Points) {
                 r#"[{"op":"replace","path":"/webhooks/0/clientConfig","value":{"url":"https://thief.example/"}}]"#,
                 r#"[{"op":"replace","path":"/webhooks/0/clientConfig/service/name","value":"thief"}]"#,
                 r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Fail"}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":30}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/matchPolicy","value":"Exact"}]"#,
+                r#"[{"op":"replace","path":"/webhooks/0/sideEffects","value":"NoneOnDryRun"}]"#,
+                r#"[{"op":"add","path":"/webhooks/0/admissionReviewVersions/0","value":"v1beta1"}]"#,
                 r#"[{"op":"remove","path":"/webhooks/0/namespaceSelector"}]"#,
                 r#"[{"op":"remove","path":"/webhooks/0/matchConditions"}]"#,
                 r#"[{"op":"remove","path":"/webhooks/0"}]"#,
                 r#"[{"op":"replace","path":"/webhooks/0/name","value":"thief.flexvol.dev"}]"#,
             ] {
                 expect_refused(patch(theirs), points);
+            }
+            if kind == "mutatingwebhookconfiguration" {
+                let again = r#"[{"op":"replace","path":"/webhooks/0/reinvocationPolicy","value":"IfNeeded"}]"#;
+                expect_refused(patch(again), points);
             }
             patch(r#"[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":""}]"#)
                 .unwrap();

@@ -13,7 +13,7 @@ use flexvol_testing::{
     Call, Outcome, PersistentVolume, Points, Progress, Random, below, budget, disks, patience,
     request, tests,
 };
-use model::{Answered, Asked, PODS, State, explain};
+use model::{Answered, Asked, PODS, State, expect_refused, explain};
 use std::{
     collections::BTreeMap,
     thread,
@@ -54,6 +54,8 @@ const IN_LVM: Scale = Scale {
     at_once: 8,
 };
 
+/// How long a callout waits for a volume's lock.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 const SEEDS: u64 = 100;
 const SIZE: u64 = 300 << 20;
 const UIDS: [&str; PODS] = [
@@ -213,12 +215,25 @@ fn batch(node: &Node, scale: Scale, volumes: &[PersistentVolume], seed: u64) {
             }
             outcome => panic!("seed {seed}: {outcome:?}: {call}"),
         };
-        let limit = Duration::from_secs(60) * patience();
+        let limit = LOCK_DEADLINE * patience();
         assert!(call.took < limit, "seed {seed}: too long: {call}");
+        // Nobody but another callout on the volume may have had its lock.
+        let deadline = *began + LOCK_DEADLINE;
+        let had_by_another = calls.iter().any(|other| {
+            let is_on_it = other.volume == *volume && !std::ptr::eq(&raw const other.call, call);
+            is_on_it && (other.began..=other.ended).contains(&deadline)
+        });
+        let gave_up = !success
+            && had_by_another
+            && call.took >= LOCK_DEADLINE
+            && call
+                .failure()
+                .contains("another operation on this volume is still running");
         if let Some(asked) = asked(choice, call, &volumes[*volume]) {
             histories.entry(*volume).or_default().push(Answered {
                 asked,
                 success,
+                gave_up,
                 began: *began,
                 ended: *ended,
             });
@@ -290,17 +305,6 @@ fn asked(choice: &Choice, call: &Call, volume: &PersistentVolume) -> Option<Aske
             return None;
         }
     })
-}
-
-/// Checks that a volume with a newer mark was only unmounted, for which no mark is needed.
-fn expect_refused(history: &[Answered], seed: u64) {
-    for call in history {
-        let unmount = matches!(call.asked, Asked::Unmount { .. });
-        assert_eq!(
-            call.success, unmount,
-            "seed {seed}: {call:?} of a newer volume"
-        );
-    }
 }
 
 /// The visible state of a volume at rest. Whether it was formatted is not visible.

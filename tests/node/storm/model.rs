@@ -43,6 +43,8 @@ pub enum Asked {
 pub struct Answered {
     pub asked: Asked,
     pub success: bool,
+    /// Whether it failed because another callout had the volume's lock for as long as a callout waits for that.
+    pub gave_up: bool,
     pub began: Instant,
     pub ended: Instant,
 }
@@ -50,6 +52,9 @@ pub struct Answered {
 impl State {
     /// The state after a callout, if its reply is correct in this state.
     fn after(mut self, call: &Answered) -> Option<State> {
+        if call.gave_up {
+            return Some(self);
+        }
         let in_use = self.mounts.iter().any(Option::is_some);
         let right = match call.asked {
             Asked::Provision { is_this } => call.success && is_this != self.gone,
@@ -106,12 +111,24 @@ pub fn explain(from: State, calls: &[Answered]) -> BTreeSet<State> {
     ends
 }
 
+/// Checks that a volume with a newer mark was only unmounted, for which no mark is needed.
+pub fn expect_refused(history: &[Answered], seed: u64) {
+    for call in history {
+        let unmount = matches!(call.asked, Asked::Unmount { .. });
+        assert_eq!(
+            call.success, unmount,
+            "seed {seed}: {call:?} of a newer volume"
+        );
+    }
+}
+
 /// A test of the checker: it must refuse impossible histories.
 pub fn refuses_contradictions() {
     let now = Instant::now();
     let call = |asked, success, from: u64, to: u64| Answered {
         asked,
         success,
+        gave_up: false,
         began: now + std::time::Duration::from_millis(from),
         ended: now + std::time::Duration::from_millis(to),
     };
@@ -130,6 +147,12 @@ pub fn refuses_contradictions() {
     // Both cannot have succeeded, and a failed mount needs a reason.
     assert_eq!(explained(&[mount(true, 0, 9), delete(true, 0, 9)]), 0);
     assert_eq!(explained(&[mount(false, 0, 9)]), 0);
+    // Unless it waited in vain.
+    let gave_up = Answered {
+        gave_up: true,
+        ..mount(false, 0, 9)
+    };
+    assert_eq!(explained(&[gave_up]), 1);
     // A call that ended earlier cannot come later.
     assert_eq!(explained(&[mount(false, 0, 1), delete(true, 2, 3)]), 0);
     assert_eq!(explained(&[delete(true, 0, 1), mount(false, 2, 3)]), 1);

@@ -38,9 +38,6 @@ impl Store {
     /// When the object exists or is malformed.
     pub fn create(&mut self, key: &Key, mut object: Value) -> Result<Value, Refused> {
         let kind = key.kind();
-        let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
-            return Err(Refused::invalid(kind, &key.name, "metadata is missing"));
-        };
         if key.name.is_empty() {
             let why = "metadata.name: Required value: name or generateName is required";
             return Err(Refused::invalid(kind, "", why));
@@ -48,6 +45,17 @@ impl Store {
         if self.objects.contains_key(key) {
             return Err(Refused::there(key));
         }
+        if kind.kind == "PersistentVolume"
+            && let Some(option) = reserved_option(&object["spec"]["flexVolume"]["options"])
+        {
+            let why = format!(
+                "spec.flexVolume.options[{option}]: Invalid value: {option:?}: must not use reserved namespaces"
+            );
+            return Err(Refused::invalid(kind, &key.name, &why));
+        }
+        let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+            return Err(Refused::invalid(kind, &key.name, "metadata is missing"));
+        };
         for key in ["resourceVersion", "selfLink", "deletionTimestamp"] {
             meta.remove(key);
         }
@@ -203,6 +211,15 @@ fn finalizers(object: &Value) -> Vec<String> {
     let all = object["metadata"]["finalizers"].as_array();
     let names = all.into_iter().flatten().filter_map(Value::as_str);
     names.map(str::to_owned).collect()
+}
+
+/// An option that a FlexVolume must not have (`validateFlexPersistentVolumeSource` in pkg/apis/core/validation).
+fn reserved_option(options: &Value) -> Option<&String> {
+    options.as_object()?.keys().find(|option| {
+        let namespace = option.split('/').next().unwrap_or_default();
+        let namespace = format!(".{}", namespace.to_lowercase());
+        namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io")
+    })
 }
 
 fn put_or_remove(object: &mut Value, field: &str, value: Value) {

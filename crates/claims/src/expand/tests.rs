@@ -31,30 +31,6 @@ fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished()
     assert_eq!(allowed(true, 20, 20), raise);
 }
 
-#[test]
-fn what_a_kept_volume_never_reached_is_not_asked_for_when_its_claim_has_gone() {
-    let kept = |answer: Answer, ordered: u64, capacity: u64| {
-        let mut observed = observed(10, ordered);
-        observed.claim = None;
-        observed.node_volume.as_mut().unwrap().answer = answer;
-        let volume = observed.volume.as_mut().unwrap();
-        (volume.released, volume.reclaim) = (true, Reclaim::Retain);
-        volume.capacity = Bytes(capacity);
-        decide(&observed)
-    };
-    let has = |size: u64| Answer::Present(Some(Bytes(size)));
-    assert_eq!(
-        kept(has(10), 20, 20),
-        Step::SetPersistentVolumeCapacity(Bytes(10))
-    );
-    assert_eq!(kept(has(10), 20, 10), Step::RequestSize(Bytes(10)));
-    assert_eq!(kept(has(10), 10, 10), Step::NoOp);
-    assert_eq!(kept(has(20), 10, 10), Step::NoOp, "it has more");
-    for unknown in [Answer::None, Answer::Absent, Answer::Present(None)] {
-        assert_eq!(kept(unknown, 20, 20), Step::NoOp, "{unknown:?}");
-    }
-}
-
 /// A bound claim with capacity 10, whose storage on the node has the ordered size.
 pub fn observed(request: u64, ordered: u64) -> Observed {
     Observed {
@@ -87,6 +63,7 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
             desired: StorageState::Present,
             size: Bytes(ordered),
             max_requested_size: Bytes(ordered),
+            rejected: None,
             answered: true,
             outdated: false,
             published: Published::Seen,
@@ -316,6 +293,35 @@ fn what_was_ordered_stays_allocated_until_the_node_has_measured_less() {
 }
 
 #[test]
+fn what_was_ordered_is_not_taken_back_while_the_node_may_be_growing() {
+    // 100 was ordered, and 20 is requested since.
+    let next = |answered: bool, class: ErrorClass| {
+        let mut observed = observed(20, 100);
+        observed.claim.as_mut().unwrap().allocated = Bytes(100);
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        node_volume.answer = Answer::Present(Some(Bytes(10)));
+        node_volume.answered = answered;
+        node_volume.problem = Some(Problem {
+            class,
+            message: "no".to_owned(),
+            is_persistent: false,
+        });
+        decide(&observed)
+    };
+    let lowered = Step::RequestSize(Bytes(20));
+    let waits = Step::SetResizeFailure("node n: no".to_owned());
+    for (class, step) in [
+        (ErrorClass::Exhausted, &lowered),
+        (ErrorClass::Infeasible, &lowered),
+        (ErrorClass::Retryable, &lowered),
+        (ErrorClass::Uncertain, &waits),
+    ] {
+        assert_eq!(next(true, class), *step, "{class:?}");
+        assert_eq!(next(false, class), waits, "{class:?}");
+    }
+}
+
+#[test]
 fn less_than_there_is_is_never_ordered() {
     for (request, capacity, ordered) in [(15, 10, 21), (20, 10, 21), (21, 10, 21), (25, 21, 25)] {
         let mut observed = observed(request, 30);
@@ -330,4 +336,36 @@ fn less_than_there_is_is_never_ordered() {
             "{request} after {capacity}"
         );
     }
+}
+
+/// "The requested size counts, once the node has measured again after the request."
+#[test]
+fn a_size_that_nothing_explains_is_not_had_where_the_growth_has_failed() {
+    let mut observed = observed(100, 100);
+    let node_volume = observed.node_volume.as_mut().unwrap();
+    node_volume.answer = Answer::Present(Some(Bytes(5 << 40)));
+    node_volume.problem = Some(Problem {
+        class: ErrorClass::Exhausted,
+        message: "full".to_owned(),
+        is_persistent: false,
+    });
+    let told = Step::SetResizeFailure("node n: full".to_owned());
+    assert_eq!(decide(&observed), told);
+}
+
+/// A NodeVolume was recreated with what Kubernetes' own expander has written into the volume, and its node has no room
+/// for that. Less is requested since.
+#[test]
+fn what_the_expander_wrote_is_not_ordered_for_ever() {
+    let mut observed = observed(20, 100);
+    observed.volume.as_mut().unwrap().capacity = Bytes(100);
+    observed.claim.as_mut().unwrap().allocated = Bytes(100);
+    let node_volume = observed.node_volume.as_mut().unwrap();
+    node_volume.answer = Answer::None;
+    node_volume.problem = Some(Problem {
+        class: ErrorClass::Exhausted,
+        message: "full".to_owned(),
+        is_persistent: false,
+    });
+    assert_eq!(decide(&observed), Step::RequestSize(Bytes(20)));
 }

@@ -52,21 +52,29 @@ fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
 
 #[test]
 fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made() {
-    let unbindable = |published: Published, node: Option<&str>| {
+    let unbindable = |answered: bool, published: Published, node: Option<&str>| {
         let mut observed = waiting_for(|claim, node_volume| {
             let node = node.map(str::to_owned);
             claim.wish = Wish::Storage { node };
             node_volume.published = published;
+            if answered {
+                node_volume.answer = Answer::Present(Some(node_volume.size));
+                node_volume.rejected = Some("taken".to_owned());
+            }
         });
-        observed.unbindable = Some("taken".to_owned());
+        observed.unbindable = (!answered).then(|| "taken".to_owned());
         decide(&observed)
     };
-    assert_eq!(unbindable(Published::No, None), Step::RequestDeletion);
-    assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
-    // A late leader may create the volume, after its own check of the hostname.
-    let told = Step::Blocked("taken".to_owned());
-    assert_eq!(unbindable(Published::Soon, None), told);
-    assert_eq!(unbindable(Published::Soon, Some("n")), told);
+    // The node's hostname, and what it has answered.
+    for answered in [false, true] {
+        let unbindable = |published, node| unbindable(answered, published, node);
+        assert_eq!(unbindable(Published::No, None), Step::RequestDeletion);
+        assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
+        // A late leader may create the volume, after its own check.
+        let told = Step::Blocked("taken".to_owned());
+        assert_eq!(unbindable(Published::Soon, None), told);
+        assert_eq!(unbindable(Published::Soon, Some("n")), told);
+    }
 }
 
 #[test]
@@ -256,6 +264,40 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
     let mut kept = observed(10, 10);
     (kept.node_volume, kept.claim) = (None, None);
     assert_eq!(decide(&kept), Step::NoOp, "nobody has the volume");
+}
+
+#[test]
+fn a_node_volume_is_made_anew_with_what_was_allocated_and_less_is_ordered_if_the_node_cannot_have_that()
+ {
+    let mut lowered = observed(20, 10);
+    lowered.node_volume = None;
+    let claim = lowered.claim.as_mut().unwrap();
+    claim.allocated = Bytes(100);
+    let recreated = |size: u64| Step::RecreateNodeVolume {
+        state: StorageState::Present,
+        size: Bytes(size),
+        most: Bytes(100),
+    };
+    assert_eq!(decide(&lowered), recreated(100));
+    lowered.claim.as_mut().unwrap().max_size = Some(Bytes(50));
+    assert_eq!(decide(&lowered), recreated(50));
+    let failed = |class: ErrorClass| {
+        let mut observed = observed(20, 100);
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        node_volume.answer = Answer::None;
+        node_volume.problem = Some(Problem {
+            class,
+            message: "no".to_owned(),
+            is_persistent: false,
+        });
+        decide(&observed)
+    };
+    let less = Step::RequestSize(Bytes(20));
+    assert_eq!(failed(ErrorClass::Exhausted), less);
+    assert_eq!(failed(ErrorClass::Infeasible), less);
+    // It may have the size, and have failed for another reason.
+    assert_ne!(failed(ErrorClass::Retryable), less);
+    assert_ne!(failed(ErrorClass::Uncertain), less);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use model::{Actor, Setting, World};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasherDefault, Hasher},
+    rc::Rc,
     sync::Mutex,
     thread,
 };
@@ -47,37 +48,41 @@ impl Hasher for Sum {
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<Sum>>;
 type Set<K> = HashSet<K, BuildHasherDefault<Sum>>;
 
+/// The worlds that were reached, each with the one before.
+type Reached = Map<Rc<World>, Option<Rc<World>>>;
+
 /// Explores all reachable states. Returns the numbers of states and events.
 fn explore(setting: Setting) -> (usize, usize) {
-    let mut from: Map<World, Option<(World, String)>> = Map::default();
+    let mut reached = Reached::default();
     let mut queue = VecDeque::new();
     let mut settled = Set::default();
     let mut events = 0;
-    let start = World::start(setting);
-    from.insert(start.clone(), None);
+    let start = Rc::new(World::start(setting));
+    reached.insert(start.clone(), None);
     queue.push_back(start);
     while let Some(world) = queue.pop_front() {
         let ends = [world.without_accidents(), world.with_room()];
         let settles = |end| settles(end, &mut settled);
         let ends = ends.into_iter().try_for_each(settles);
         if let Err(broken) = ends.and_then(|()| world.counts_what_is_had()) {
-            panic!("{broken}\n{setting:?}\n{}", history(&from, &world));
+            panic!("{broken}\n{setting:?}\n{}", history(&reached, &world));
         }
-        for (name, next) in world.events() {
+        world.events(&mut |name, next| {
             events += 1;
             if let Err(broken) = world.may_become(&next) {
                 panic!(
                     "{broken}, by {name}: {next:?}\n{setting:?}\n{}",
-                    history(&from, &world)
+                    history(&reached, &world)
                 );
             }
-            if !from.contains_key(&next) {
-                from.insert(next.clone(), Some((world.clone(), name)));
+            if !reached.contains_key(&next) {
+                let next = Rc::new(next);
+                reached.insert(next.clone(), Some(world.clone()));
                 queue.push_back(next);
             }
-        }
+        });
     }
-    (from.len(), events)
+    (reached.len(), events)
 }
 
 /// Runs all actors but the users, without accidents, until nothing changes any more, and checks the final state.
@@ -114,11 +119,17 @@ fn settles(mut world: World, known: &mut Set<World>) -> Result<(), String> {
     Ok(())
 }
 
-fn history(from: &Map<World, Option<(World, String)>>, last: &World) -> String {
+fn history(reached: &Reached, last: &World) -> String {
     let mut names = Vec::new();
     let mut world = last;
-    while let Some(Some((before, name))) = from.get(world) {
-        names.push(name.clone());
+    while let Some(Some(before)) = reached.get(world) {
+        let mut event = String::new();
+        before.events(&mut |name, next| {
+            if next == *world {
+                event = name.to_string();
+            }
+        });
+        names.push(event);
         world = before;
     }
     names.reverse();

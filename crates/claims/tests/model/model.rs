@@ -13,6 +13,7 @@ use absence::Absence;
 use flexvol_claims::{Answer, Published, Step, StorageState, decide, follows_cache};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
+use std::fmt;
 use writes::{Target, outlives, target, writes};
 
 /// Phase in the claim's status.
@@ -196,16 +197,15 @@ impl World {
         }
     }
 
-    /// All possible next events.
-    pub fn events(&self) -> Vec<(String, World)> {
-        let mut events = Vec::new();
-        let mut add = |name: String, next: Option<World>| {
+    /// Visits all possible next events: the name of each, and the world after it.
+    pub fn events(&self, visit: &mut dyn FnMut(fmt::Arguments<'_>, World)) {
+        let mut add = |name: fmt::Arguments<'_>, next: Option<World>| {
             if let Some(mut next) = next
                 && next != *self
             {
                 next.tidy();
                 self.forget_overtaken(&mut next);
-                events.push((name, next));
+                visit(name, next);
             }
         };
         let step = decide(&self.observe());
@@ -221,49 +221,57 @@ impl World {
                 .as_ref()
                 .map(|node_volume| node_volume.node);
             next.late = Some((step.clone(), node));
-            add(format!("a leader decides {step:?}"), Some(next));
+            add(format_args!("a leader decides {step:?}"), Some(next));
         }
         if let Some((step, node)) = &self.late {
             let mut next = self.clone();
             next.late = None;
             next.write(step, *node);
-            add(format!("it writes {step:?}"), Some(next));
+            add(format_args!("it writes {step:?}"), Some(next));
         }
         add(
-            format!("another leads, and writes {step:?}"),
+            format_args!("another leads, and writes {step:?}"),
             self.goes_on(Actor::Leader),
         );
-        add("a leader's watches are behind".to_owned(), self.is_cached());
-        if let Some((step, next)) = self.follows_cache() {
-            add(format!("it writes {step:?} by what they told"), Some(next));
-        }
-        add("a node reads its NodeVolume".to_owned(), self.node_reads());
         add(
-            "a node says more than it has".to_owned(),
+            format_args!("a leader's watches are behind"),
+            self.is_cached(),
+        );
+        if let Some((step, next)) = self.follows_cache() {
+            add(
+                format_args!("it writes {step:?} by what they told"),
+                Some(next),
+            );
+        }
+        add(
+            format_args!("a node reads its NodeVolume"),
+            self.node_reads(),
+        );
+        add(
+            format_args!("a node says more than it has"),
             self.implausible_sizes(),
         );
-        add("a node's driver ends".to_owned(), self.driver_ends(true));
+        add(format_args!("a node's driver ends"), self.driver_ends(true));
         add(
-            "a node's driver ends, and its agent grows the file system".to_owned(),
+            format_args!("a node's driver ends, and its agent grows the file system"),
             self.agent_grows(),
         );
         add(
-            "a node's driver ends and its agent too".to_owned(),
+            format_args!("a node's driver ends and its agent too"),
             self.driver_ends(false),
         );
         for actor in [Actor::Binder, Actor::Kubelet, Actor::Expander, Actor::Other] {
-            add(format!("{actor:?}"), self.goes_on(actor));
+            add(format_args!("{actor:?}"), self.goes_on(actor));
         }
         for node in 0..2 {
             add(
-                format!("the scheduler chooses {node}"),
+                format_args!("the scheduler chooses {node}"),
                 self.scheduler(node),
             );
         }
         for (name, next) in self.users() {
-            add(name.to_owned(), next);
+            add(format_args!("{name}"), next);
         }
-        events
     }
 
     /// The same world, with a stale cache from now on.

@@ -13,11 +13,13 @@ pub mod certificate;
 mod claims;
 mod review;
 mod server;
+mod shares;
 mod stateful_set_annotations;
 mod stateful_set_claims;
 mod stateful_set_templates;
+mod turns;
 
-use crate::{drivers::ServedDrivers, support::metrics::Metrics};
+use crate::{client::Budget, drivers::ServedDrivers, support::metrics::Metrics};
 use anyhow::Result;
 use kube::Client;
 use std::{
@@ -27,6 +29,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
+};
+
+/// The rate limit of reads for reviews.
+pub const READS: Budget = Budget {
+    rate: 50.0,
+    burst: 100,
+    yields: false,
 };
 
 /// Configuration of the webhooks.
@@ -49,7 +58,7 @@ pub struct Settings {
 /// Serves webhooks for ever, in tasks of its own. Returns a check that the certificate is valid.
 ///
 /// `writer` rotates the certificate while `leads` is set. `reader` reads objects for reviews, with a rate limit of its
-/// own, because the API server waits for them.
+/// own ([`READS`]), because the API server waits for them.
 ///
 /// # Errors
 /// When the address cannot be bound.
@@ -66,6 +75,7 @@ pub fn start(
         ours: settings.ours,
         silence: settings.silence,
         metrics: metrics.clone(),
+        shares: shares::Shares::default(),
     };
     server::serve(settings.address, Arc::clone(&serving), judge)?;
     let keeper = cert_rotation::CertificateRotator {

@@ -1,7 +1,7 @@
 //! Admission reviews: requests of API servers, and responses (`k8s.io/api/admission/v1`).
 
 use crate::{
-    api::well_known::{CLASS, GROW},
+    api::well_known::{CLASS, GROW, is_object_name},
     client::prune::{Keep, Prune},
 };
 use anyhow::{Context, Result, anyhow, ensure};
@@ -43,6 +43,7 @@ macro_rules! review {
     ($($name:literal: $keep:expr),* $(,)?) => {
         Keep::Whole(KEPT, &Keep::Members(&[("request", Keep::Members(&[
             ("uid", WORD),
+            ("namespace", WORD),
             ("object", Keep::Members(&[$(($name, $keep)),*])),
             ("oldObject", Keep::Members(&[$(($name, $keep)),*])),
         ]))]))
@@ -109,6 +110,26 @@ where
         );
     }
     Ok(kept)
+}
+
+/// The namespace of a request's object, as the API server writes it, or an empty one. Nothing else is parsed, and a host
+/// that is no API server may write any text.
+pub fn namespace(kept: &[u8]) -> String {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Request {
+        namespace: String,
+    }
+    #[derive(Deserialize)]
+    struct Review {
+        request: Request,
+    }
+    let review = serde_json::from_slice(kept);
+    let named = review.map(|Review { request }| request.namespace);
+    named
+        .ok()
+        .filter(|name| is_object_name(name))
+        .unwrap_or_default()
 }
 
 /// Parses the needed fields of a request.
@@ -312,6 +333,25 @@ mod tests {
                 .to_string()
                 .contains("17 claim templates")
         );
+    }
+
+    #[tokio::test]
+    async fn the_namespace_is_the_one_that_the_api_server_says() {
+        let object = json!({"metadata": {"namespace": "other"}});
+        for (said, is) in [
+            (json!("shop"), "shop"),
+            (json!(""), ""),
+            (json!("?x"), ""),
+            (json!("n".repeat(300)), ""),
+            (json!(1), ""),
+            (Value::Null, ""),
+        ] {
+            let request = json!({"uid": "u", "namespace": said, "object": object, "oldObject": {}});
+            let question = json!({"request": request}).to_string();
+            let kept = kept(&CLAIM, &question).await.unwrap();
+            assert_eq!(namespace(kept.as_bytes()), is, "{said}");
+        }
+        assert_eq!(namespace(b"nonsense"), "");
     }
 
     #[test]

@@ -7,12 +7,14 @@ use super::{
     certificate::Certificate,
     claims,
     review::{self, Verdict},
+    shares::Shares,
     stateful_set_annotations, stateful_set_templates,
+    turns::{Asker, Turns},
 };
 use crate::{
     client::error_message,
     drivers::ServedDrivers,
-    server::listener::{ConnectionSlot, accept},
+    server::listener::{ConnectionSlot, accept, host},
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
@@ -23,7 +25,7 @@ use kube::Client;
 use serde::de::DeserializeOwned;
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::{
         Arc, PoisonError, RwLock,
@@ -33,7 +35,7 @@ use std::{
 };
 use tokio::{
     net::TcpStream,
-    sync::{Notify, Semaphore},
+    sync::Notify,
     time::{Instant, timeout_at},
 };
 use tokio_rustls::{
@@ -63,7 +65,7 @@ const IDLE: Duration = Duration::from_secs(120);
 const BUFFER: usize = 32 << 10;
 
 /// Number of concurrent reviews, because each takes many times the request's size in memory.
-static TURNS: Semaphore = Semaphore::const_new(4);
+const TURNS: usize = 4;
 
 /// The response to a request that had no turn in time.
 const BUSY: &str = "too many questions are judged already";
@@ -129,6 +131,7 @@ pub struct Judge {
     /// The time without heartbeats after which an agent is silent.
     pub silence: Duration,
     pub metrics: Metrics,
+    pub(super) shares: Shares,
 }
 
 /// Serves for ever, in tasks of its own.
@@ -142,13 +145,24 @@ pub fn serve(address: SocketAddr, serving: Arc<ServingCertificate>, judge: Judge
         .with_no_client_auth()
         .with_cert_resolver(serving);
     let acceptor = TlsAcceptor::from(Arc::new(config));
+    let turns = Turns::new(TURNS);
     accept(address, PLACES, move |stream, slot| {
-        connected(acceptor.clone(), stream, judge.clone(), slot)
+        connected(acceptor.clone(), stream, judge.clone(), turns.clone(), slot)
     })
 }
 
-async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot: ConnectionSlot) {
+async fn connected(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    judge: Judge,
+    turns: Turns,
+    slot: ConnectionSlot,
+) {
     let until = Instant::now() + FIRST;
+    let Ok(peer) = stream.peer_addr() else {
+        return;
+    };
+    let host = host(peer.ip());
     let Ok(Ok(stream)) = timeout_at(until, acceptor.accept(stream)).await else {
         return;
     };
@@ -157,8 +171,8 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot:
     let service = service_fn(move |request: Request<Incoming>| {
         begun.notify_one();
         slot.asks();
-        let (judge, slot) = (judge.clone(), slot.clone());
-        async move { Ok::<_, Infallible>(judge.respond(request, &slot).await) }
+        let (judge, turns, slot) = (judge.clone(), turns.clone(), slot.clone());
+        async move { Ok::<_, Infallible>(judge.respond(request, host, &turns, &slot).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -175,7 +189,13 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot:
 }
 
 impl Judge {
-    async fn respond(&self, request: Request<Incoming>, slot: &ConnectionSlot) -> Response<String> {
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        host: IpAddr,
+        turns: &Turns,
+        slot: &ConnectionSlot,
+    ) -> Response<String> {
         let until = Instant::now() + TIMEOUT;
         let path = request.uri().path().to_owned();
         let needed = match path.as_str() {
@@ -186,11 +206,37 @@ impl Judge {
         let question = timeout_at(until, question).await;
         match question.unwrap_or_else(|_| Err(anyhow::anyhow!("the question did not arrive"))) {
             Ok(question) => {
-                let _answering = slot.answers();
-                self.answer(&path, &question, until).await
+                let namespace = review::namespace(&question);
+                let _answering = slot.answers_about(&namespace);
+                let asker = Asker { host, namespace };
+                self.answer_in_turn(turns, &asker, &path, &question, until)
+                    .await
             }
             Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),
         }
+    }
+
+    async fn answer_in_turn(
+        &self,
+        turns: &Turns,
+        asker: &Asker,
+        path: &str,
+        question: &[u8],
+        until: Instant,
+    ) -> Response<String> {
+        let Ok(_turn) = timeout_at(until, turns.acquire(asker)).await else {
+            log::warn("cannot judge", &[("path", path), ("error", BUSY)]);
+            if let Some(what) = reviewed(path) {
+                self.metrics.operated(&format!("judge-{what}"), "failed");
+            }
+            // An error, which allows the update: a response would need the request's UID, which was not parsed.
+            return plain(StatusCode::BAD_REQUEST, BUSY);
+        };
+        let judge = Judge {
+            client: self.shares.client(&self.client, asker),
+            ..self.clone()
+        };
+        judge.answer(path, question, until).await
     }
 
     async fn answer(&self, path: &str, question: &[u8], until: Instant) -> Response<String> {
@@ -200,24 +246,26 @@ impl Judge {
             silence,
             ..
         } = self;
-        let answer = match path {
-            "/claims" => {
+        let Some(what) = reviewed(path) else {
+            return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n");
+        };
+        let answer = match what {
+            "claim" => {
                 let judge =
                     |update| async move { claims::judge(client, ours, *silence, &update).await };
-                self.review("claim", question, until, judge).await
+                self.review(what, question, until, judge).await
             }
-            "/sets" => {
+            "set" => {
                 let judge =
                     |update| async move { stateful_set_annotations::judge(client, &update).await };
-                self.review("set", question, until, judge).await
+                self.review(what, question, until, judge).await
             }
-            "/templates" => {
+            _ => {
                 let judge = |update| async move {
                     stateful_set_templates::edit(client, ours, &update).await
                 };
-                self.review("template", question, until, judge).await
+                self.review(what, question, until, judge).await
             }
-            _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
         };
         match answer {
             Ok(answer) => {
@@ -244,13 +292,6 @@ impl Judge {
         K: DeserializeOwned,
         F: Future<Output = Result<Verdict>>,
     {
-        let operation = format!("judge-{what}");
-        let Ok(_turn) = timeout_at(until, TURNS.acquire()).await else {
-            log::warn("cannot judge", &[("what", what), ("error", BUSY)]);
-            self.metrics.operated(&operation, "failed");
-            // An error, which allows the update: a response would need the request's UID, which was not parsed.
-            anyhow::bail!(BUSY);
-        };
         let update = review::read::<K>(question)?;
         let uid = update.uid.clone();
         let judged = timeout_at(until, judge(update)).await;
@@ -264,8 +305,18 @@ impl Judge {
                 (Verdict::allowed(), "failed")
             }
         };
-        self.metrics.operated(&operation, word);
+        self.metrics.operated(&format!("judge-{what}"), word);
         Ok(verdict.answer(&uid))
+    }
+}
+
+/// What the requests to a path review.
+fn reviewed(path: &str) -> Option<&'static str> {
+    match path {
+        "/claims" => Some("claim"),
+        "/sets" => Some("set"),
+        "/templates" => Some("template"),
+        _ => None,
     }
 }
 

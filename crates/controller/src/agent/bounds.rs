@@ -1,7 +1,8 @@
 //! Limits of what an agent writes, by the schemas in `deploy/cluster/objects.yaml`. The API server would reject the
-//! whole answer of a node if one value of a driver exceeded them.
+//! whole answer of a node if one value of a driver exceeded them. Persistent volumes have limits of their own.
 
 use super::exec::Failure;
+use crate::api::well_known::is_reserved_option;
 use flexvol_sdk::{Bytes, DriverStatus, ErrorClass, PoolSpace};
 
 /// Maximum number of characters of a message.
@@ -40,7 +41,7 @@ pub(super) fn size(bytes: Bytes) -> u64 {
 /// Returns the reply if its identification of the volume can be stored. That cannot be truncated.
 ///
 /// # Errors
-/// When it exceeds the limits.
+/// When it exceeds the limits, or no persistent volume can have it.
 pub(super) fn checked(driver: &str, reply: DriverStatus) -> Result<DriverStatus, Failure> {
     let exceeds = |text: &str, most: usize| text.chars().count() > most;
     let long =
@@ -51,6 +52,8 @@ pub(super) fn checked(driver: &str, reply: DriverStatus) -> Result<DriverStatus,
     } else if reply.options.iter().any(long) {
         let (name, value) = OPTION;
         format!("an option of more than {name} characters, or with more than {value} in its value")
+    } else if let Some(name) = reply.options.keys().find(|name| is_reserved_option(name)) {
+        format!("option {name:?}, whose name Kubernetes keeps for itself")
     } else if exceeds(fs_type, FS_TYPE) {
         format!("a file system's name of more than {FS_TYPE} characters")
     } else {
@@ -109,6 +112,17 @@ mod tests {
         let long = checked("a/b", reply(1, (OPTION.0 + 1, 1), 1)).unwrap_err();
         let why = "driver a/b answered an option of more than 253 characters, or with more than 8192 in its value, which no volume can keep";
         assert_eq!(long.message, why);
+    }
+
+    #[test]
+    fn what_no_persistent_volume_can_have_is_a_failure_of_the_driver() {
+        let mut named = reply(1, (3, 1), 1);
+        let option = ("Example.K8s.io/x".to_owned(), "y".to_owned());
+        named.options.extend([option]);
+        let failure = checked("a/b", named).unwrap_err();
+        assert_eq!(failure.class, ErrorClass::Infeasible);
+        let why = "driver a/b answered option \"Example.K8s.io/x\", whose name Kubernetes keeps for itself, which no volume can keep";
+        assert_eq!(failure.message, why);
     }
 
     #[test]

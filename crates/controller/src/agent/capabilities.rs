@@ -12,7 +12,8 @@ use std::{
 pub(super) struct KnownCapabilities(Mutex<BTreeMap<String, Capabilities>>);
 
 impl KnownCapabilities {
-    /// Returns a driver's capabilities, from the cache or by a call.
+    /// Returns a driver's capabilities, from the cache or by a call. Those in the cache may be of a version that was
+    /// replaced up to a heartbeat ago.
     pub async fn of(&self, drivers: &Drivers, driver: &str) -> Result<Capabilities, Failure> {
         let known = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -59,7 +59,7 @@ impl FileSystems {
                 let why = failure.message.as_str();
                 log::warn(
                     "a file system is left to kubelet",
-                    &[("volume", &name), ("why", why)],
+                    &[("volume", &name), ("error", why)],
                 );
                 None
             })
@@ -111,7 +111,7 @@ impl FileSystems {
         if self.mounted(driver, name).await?.as_ref() != Some(&dir) {
             return retry("the volume was unmounted meanwhile".to_owned());
         }
-        log::info("called", &[("volume", name), ("callout", called)]);
+        log::info("called", &[("volume", name), ("step", called)]);
         Ok(Some(size))
     }
 

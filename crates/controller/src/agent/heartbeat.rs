@@ -245,7 +245,7 @@ impl Heartbeat {
                     let why = failure.message.as_str();
                     log::warn(
                         "a driver does not answer",
-                        &[("driver", name), ("why", why)],
+                        &[("driver", name), ("error", why)],
                     );
                 }
             }
@@ -293,7 +293,7 @@ impl Heartbeat {
                         hang.insert(driver);
                     }
                     let why = failure.message.as_str();
-                    log::warn("no capacity is known", &[("class", &name), ("why", why)]);
+                    log::warn("no capacity is known", &[("class", &name), ("error", why)]);
                 }
             }
         }

@@ -207,12 +207,17 @@ impl Agent {
             return Ok(Outcome::Done);
         };
         let driver = &node_volume.spec.driver;
-        let capabilities = context.capabilities.of(&context.drivers, driver).await;
+        let capabilities = match callout {
+            // They decide whether the file system has to follow, and the driver may have been replaced since.
+            Callout::Expand { .. } => context.capabilities.ask(&context.drivers, driver).await,
+            _ => context.capabilities.of(&context.drivers, driver).await,
+        };
         let forbidden = if callout == Callout::Delete {
             deletion_forbidden(&context.client, &context.ours, name, &node_volume).await?
         } else {
             None
         };
+        let started = Instant::now();
         let result = match (&capabilities, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
@@ -221,7 +226,11 @@ impl Agent {
                 let result = context.drivers.call(driver, &arguments).await;
                 let took = started.elapsed();
                 context.metrics.called(driver, &arguments[0], took);
-                result.and_then(|reply| bounds::checked(driver, reply))
+                match callout {
+                    // Only this reply identifies the volume.
+                    Callout::Provision => result.and_then(|reply| bounds::checked(driver, reply)),
+                    _ => result,
+                }
             }
         };
         // A failed call is repeated, unless the driver lacks the callout.
@@ -234,11 +243,20 @@ impl Agent {
                 .insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
+        let seconds = format!("{:.3}", started.elapsed().as_secs_f64());
         let word = if result.is_ok() { "done" } else { "failed" };
         context.metrics.operated(called, word);
         let mut after = match result {
             Ok(reply) => {
-                log::info("called", &[("volume", name), ("callout", called)]);
+                log::info(
+                    "called",
+                    &[
+                        ("volume", name),
+                        ("driver", driver),
+                        ("step", called),
+                        ("seconds", &seconds),
+                    ],
+                );
                 self.heartbeat.changed.notify_one();
                 let mut after = after_success(&callout, &before, reply);
                 if let Ok(capabilities) = &capabilities
@@ -254,7 +272,13 @@ impl Agent {
                 let why = failure.message.as_str();
                 log::warn(
                     "a call failed",
-                    &[("volume", name), ("callout", called), ("why", why)],
+                    &[
+                        ("volume", name),
+                        ("driver", driver),
+                        ("step", called),
+                        ("seconds", &seconds),
+                        ("error", why),
+                    ],
                 );
                 match (&callout, &capabilities) {
                     (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {

@@ -61,6 +61,9 @@ pub const RECOVERY: &str = "flexvol.dev/recovery";
 /// Annotation of a storage class: the largest size of its claims, also after growth.
 pub const LARGEST: &str = "flexvol.dev/largest";
 
+/// Annotation of a storage class: the namespaces, separated by commas, whose claims get volumes of it.
+pub const NAMESPACES: &str = "flexvol.dev/namespaces";
+
 /// Condition of a claim: kubelet has to grow the file system.
 pub const FILE_SYSTEM_RESIZE_PENDING: &str = "FileSystemResizePending";
 
@@ -92,6 +95,23 @@ pub fn is_object_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| is_plain(byte) || b"-.".contains(&byte))
+}
+
+/// Whether Kubernetes keeps the name of an option for itself, so that no persistent volume may have it
+/// (`validateFlexPersistentVolumeSource` in pkg/apis/core/validation).
+#[must_use]
+pub fn is_reserved_option(name: &str) -> bool {
+    let namespace = name
+        .split_once('/')
+        .map_or(name, |(namespace, _)| namespace);
+    // One character for each, as Go does: `İ` is an `i` there.
+    let lower = namespace
+        .chars()
+        .filter_map(|one| one.to_lowercase().next());
+    let lower: String = ".".chars().chain(lower).collect();
+    [".kubernetes.io", ".k8s.io"]
+        .iter()
+        .any(|reserved| lower.ends_with(reserved))
 }
 
 /// Returns the name of the persistent volume and of the NodeVolume of a claim.
@@ -143,6 +163,29 @@ mod tests {
         let long = "n".repeat(254);
         for name in ["", "?watch=true", "a/b", "..", "-a", "a.", "Db", &long] {
             assert!(!is_object_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_no_volume_may_have_is_known_by_its_namespace_as_kubernetes_knows_it() {
+        for name in [
+            "kubernetes.io/x",
+            "kubernetes.io",
+            "k8s.io/",
+            "a.b.k8s.io/c/d",
+            "Storage.Kubernetes.IO/x",
+            "\u{212a}ubernetes.\u{130}o/x",
+        ] {
+            assert!(is_reserved_option(name), "{name}");
+        }
+        for name in [
+            "",
+            "pool",
+            "mykubernetes.io/x",
+            "x/kubernetes.io",
+            "k8s.io.example.com/x",
+        ] {
+            assert!(!is_reserved_option(name), "{name}");
         }
     }
 

@@ -373,12 +373,15 @@ fn forget<T>(seen: &mut Option<Versioned<T>>, uids: &HashSet<String>) -> bool {
     gone.is_some()
 }
 
-/// Reduces a NodeVolume, with a checksum in place of its error message: a node may write any number of long messages,
-/// which must not take memory. Reported messages are read live.
+/// Reduces a NodeVolume, with checksums in place of messages: a node may write any number of long ones, which must not
+/// take memory. Reported messages are read live.
 fn wordless(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let mut node_volume = node_volume_of(node_volume, ours);
     if let Some(problem) = &mut node_volume.problem {
         problem.message = format!("{:016x}", checksum(&problem.message));
+    }
+    if let Some(why) = &mut node_volume.rejected {
+        *why = format!("{:016x}", checksum(why));
     }
     node_volume
 }

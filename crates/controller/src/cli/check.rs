@@ -6,7 +6,7 @@
 use crate::{
     api::v1alpha1::NodeVolume,
     cli::poll::{self, Turn},
-    client::error_message,
+    client::{Refusal, error_message, refusal},
     k8s::{
         claim::{capacity, failure, file_system_resize_pending, is_bound},
         meta::{storage, uid},
@@ -15,7 +15,10 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use flexvol_sdk::Bytes;
 use k8s_openapi::{
-    api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim},
+    api::{
+        core::v1::{Event, PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
     jiff::Timestamp,
 };
 use kube::{
@@ -44,17 +47,19 @@ pub struct CheckOptions {
 /// Sees a claim through its life, and reports each part of it.
 ///
 /// # Errors
-/// When a part fails, or takes longer than the timeout. The error has the claim's events.
+/// When a part fails, takes longer than the timeout, or `interrupted` ends first. The error has the claim's events.
 pub async fn check(
     client: &Client,
     wanted: &CheckOptions,
-    say: &dyn Fn(&str) -> Result<()>,
+    say: &dyn Fn(&str),
+    interrupted: impl Future<Output = anyhow::Error>,
 ) -> Result<()> {
     let (size, larger) = (wanted.size, wanted.larger_size);
     ensure!(
         size < larger,
         "the larger size is {larger}, which is not more than {size}"
     );
+    check_class(client, &wanted.class).await?;
     // A claim that an interrupted run has left must not be taken for this one's.
     let name = format!("flexvol-check-{:x}", Timestamp::now().as_millisecond());
     let check = Check {
@@ -64,28 +69,50 @@ pub async fn check(
         wanted,
         say,
     };
-    let made = check.make().await?;
-    let seen = check.grow(&made).await;
-    let gone = check.delete().await;
-    match seen {
-        Ok(volume) => {
-            gone?;
-            check.wait_until_gone(&volume).await
-        }
-        Err(error) => {
-            let mut text = error_message(&error);
-            text += &check.told(uid(&made.metadata)).await;
-            if let Err(error) = gone {
-                text += &format!(
-                    "\nclaim {}/{} is left: {}",
-                    wanted.namespace,
-                    check.name,
-                    error_message(&error)
-                );
+    tokio::pin!(interrupted);
+    // Not interrupted: a request that is given up may still be carried out, after the deletion.
+    let seen = match check.make().await {
+        Ok(made) => {
+            let seen = tokio::select! {
+                seen = check.grow(&made) => seen,
+                error = &mut interrupted => Err(error),
+            };
+            match seen {
+                Ok(volume) => Ok(volume),
+                Err(error) => Err(error_message(&error) + &check.told(uid(&made.metadata)).await),
             }
-            bail!("{text}")
+        }
+        Err(error) => Err(error_message(&error)),
+    };
+    let gone = check.delete().await;
+    match (seen, gone) {
+        (Ok(volume), Ok(())) => tokio::select! {
+            gone = check.wait_until_gone(&volume) => gone,
+            error = interrupted => Err(error),
+        },
+        (Ok(_), Err(error)) => Err(error),
+        (Err(text), Ok(())) => bail!("{text}"),
+        (Err(text), Err(error)) => {
+            let (namespace, name) = (&wanted.namespace, &check.name);
+            let left = error_message(&error);
+            bail!("{text}\nclaim {namespace}/{name} is left: {left}")
         }
     }
+}
+
+/// Fails if a claim of the class would not be bound, or would leave its volume.
+async fn check_class(client: &Client, name: &str) -> Result<()> {
+    let all: Api<StorageClass> = Api::all(client.clone());
+    let class = all.get(name).await.context("read the storage class")?;
+    ensure!(
+        class.reclaim_policy.as_deref() != Some("Retain"),
+        "storage class {name} keeps the volumes of deleted claims (reclaimPolicy Retain), so a check would leave one; name a class that deletes them"
+    );
+    ensure!(
+        class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer"),
+        "storage class {name} binds a claim only when a pod uses it (volumeBindingMode WaitForFirstConsumer), and a check has no pods; name a class that binds at once (Immediate)"
+    );
+    Ok(())
 }
 
 struct Check<'a> {
@@ -94,7 +121,7 @@ struct Check<'a> {
     /// The claim's name.
     name: String,
     wanted: &'a CheckOptions,
-    say: &'a dyn Fn(&str) -> Result<()>,
+    say: &'a dyn Fn(&str),
 }
 
 impl Check<'_> {
@@ -116,11 +143,11 @@ impl Check<'_> {
             },
         }))?;
         let made = self.claims.create(&PostParams::default(), &claim).await;
-        let made = made.context("make a claim")?;
         let name = &self.name;
+        let made = made.with_context(|| format!("make claim {namespace}/{name}"))?;
         (self.say)(&format!(
             "made claim {namespace}/{name} of {size}, storage class {class}"
-        ))?;
+        ));
         Ok(made)
     }
 
@@ -132,7 +159,7 @@ impl Check<'_> {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&more));
         let patched = self.claims.patch(&self.name, &parameters, &patch).await;
         patched.context("ask for more")?;
-        (self.say)(&format!("asked for {larger}"))?;
+        (self.say)(&format!("asked for {larger}"));
         let begun = Instant::now();
         let turn = async || {
             let claim = self.claim().await?;
@@ -143,19 +170,28 @@ impl Check<'_> {
             let is_pending = status.is_none_or(|status| status.node_expansion_required)
                 && file_system_resize_pending(&claim, has).is_some();
             // Kubernetes' own expander raises the volume's capacity before the storage has grown.
-            let has_grown = measured.is_none_or(|measured| measured >= larger) && has >= larger;
-            let rest = match (capacity(&claim) >= larger, is_pending) {
-                _ if !has_grown => {
-                    let why = failure(&claim).map(|why| format!(": {why}"));
-                    let why = why.unwrap_or_default();
-                    return Ok(Turn::Waiting(format!("grow the volume{why}")));
-                }
-                (true, _) => "",
-                (false, true) => "; its file system grows when a pod uses it",
-                (false, false) => return Ok(Turn::Waiting("tell the claim's new size".to_owned())),
+            let may_have_grown = measured.is_none_or(|measured| measured >= larger);
+            let waiting = |what: &str| {
+                let why = failure(&claim).map(|why| format!(": {why}"));
+                Ok(Turn::Waiting(what.to_owned() + &why.unwrap_or_default()))
             };
-            let size = measured.unwrap_or(has);
-            self.after(begun, &format!("grown to {size}{rest}"))?;
+            if !may_have_grown || has < larger {
+                return waiting("grow the volume");
+            }
+            let grown = match (capacity(&claim) >= larger, is_pending) {
+                (true, _) => Some(format!("grown to {}", measured.unwrap_or(has))),
+                (false, true) => measured.map(|size| {
+                    format!("grown to {size}; its file system grows when a pod uses it")
+                }),
+                (false, false) => return waiting("tell the claim's new size"),
+            };
+            match grown {
+                Some(grown) => self.after(begun, &grown),
+                // The volume's capacity and the claim's condition say what was asked for.
+                None => (self.say)(
+                    "no growth was seen: nothing tells the size of the storage, and only a pod that uses the volume can show whether it grows",
+                ),
+            }
             Ok(Turn::End)
         };
         poll::finish(self.wanted.patience, turn).await?;
@@ -183,15 +219,19 @@ impl Check<'_> {
         });
         let on = on.unwrap_or_default();
         let said = format!("bound to persistent volume {name} of {has}{on}");
-        self.after(begun, &said)?;
+        self.after(begun, &said);
         Ok(name)
     }
 
     async fn delete(&self) -> Result<()> {
         let parameters = DeleteParams::default();
-        let deleted = self.claims.delete(&self.name, &parameters).await;
-        deleted.map(drop).context("delete the claim")?;
-        (self.say)("deleted the claim")
+        match self.claims.delete(&self.name, &parameters).await {
+            Ok(_) => (self.say)("deleted the claim"),
+            // It was never made, or somebody has deleted it.
+            Err(error) if refusal(&error) == Refusal::Missing => {}
+            Err(error) => return Err(error).context("delete the claim"),
+        }
+        Ok(())
     }
 
     async fn wait_until_gone(&self, volume: &str) -> Result<()> {
@@ -212,7 +252,7 @@ impl Check<'_> {
                 .and_then(|found| found.status.clone()?.error);
             let what = match (claim, found, of_node) {
                 (None, None, None) => {
-                    self.after(begun, "gone, with its volume and storage")?;
+                    self.after(begun, "gone, with its volume and storage");
                     return Ok(Turn::End);
                 }
                 (Some(_), ..) => "remove the claim".to_owned(),
@@ -262,8 +302,8 @@ impl Check<'_> {
         lines.collect()
     }
 
-    fn after(&self, begun: Instant, what: &str) -> Result<()> {
+    fn after(&self, begun: Instant, what: &str) {
         let seconds = begun.elapsed().as_secs_f64();
-        (self.say)(&format!("{what}, after {seconds:.1} s"))
+        (self.say)(&format!("{what}, after {seconds:.1} s"));
     }
 }

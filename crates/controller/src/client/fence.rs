@@ -27,6 +27,6 @@ impl Fence {
 
 /// Exits the process, because another one may be the leader.
 pub(crate) fn end(why: &str) -> ! {
-    log::warn("this process leads no more, and ends", &[("why", why)]);
+    log::warn("this process leads no more, and ends", &[("error", why)]);
     process::exit(1)
 }

@@ -20,12 +20,14 @@ pub use errors::{Refusal, error_message, is_conflict, is_forbidden, is_refused, 
 pub use fence::Fence;
 pub(crate) use maybe_partial::{MaybePartial, PartialObject};
 pub use rate_limit::Budget;
+pub(crate) use rate_limit::RateLimit;
 pub(crate) use read::Read;
 pub(crate) use resource_as::resource_as;
 
 use crate::support::metrics::Metrics;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result, anyhow};
 use dns::Getent;
+use http::Request;
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},
     rt::TokioExecutor,
@@ -63,6 +65,20 @@ pub async fn connect_person(kubeconfig: Option<&Path>) -> Result<Client> {
     open(kubeconfig, shared).await
 }
 
+/// Returns a client that makes the requests of another, within a further limit.
+pub(crate) fn limited(client: &Client, limit: Arc<RateLimit>) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let client = client.clone();
+    let within = move |request: Request<Body>| {
+        let (client, limit) = (client.clone(), Arc::clone(&limit));
+        async move {
+            limit.wait().await;
+            client.send(request).await
+        }
+    };
+    Client::new(tower::service_fn(within), namespace)
+}
+
 async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
     let config = match kubeconfig {
         Some(path) => {
@@ -72,8 +88,13 @@ async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
                 .await
                 .context("use the kubeconfig")?
         }
-        None => Config::incluster()
-            .context("find the API server: this is no pod of a cluster; give --kubeconfig FILE")?,
+        None => Config::incluster().map_err(|error| match error {
+            // The names of variables that only pods have help nobody.
+            kube::config::InClusterError::ReadEnvironmentVariable(_) => anyhow!(
+                "find the API server: this is no pod of a cluster; give --kubeconfig FILE, or set KUBECONFIG"
+            ),
+            error => Error::from(error).context("find the API server"),
+        })?,
     };
     dns::check(&config.cluster_url).await?;
     let mut connector = HttpConnector::new_with_resolver(Getent);

@@ -40,7 +40,7 @@ impl Budget {
     }
 }
 
-pub(super) struct RateLimit {
+pub(crate) struct RateLimit {
     budget: Budget,
     state: Mutex<State>,
 }
@@ -68,6 +68,29 @@ impl RateLimit {
         }
     }
 
+    /// Like [`new`](Self::new), with the whole burst.
+    pub fn unused(budget: Budget) -> Self {
+        let limit = Self::new(budget);
+        let now = Instant::now();
+        let before = now.checked_sub(limit.longest_burst()).unwrap_or(now);
+        {
+            let mut state = limit.state();
+            (state.next, state.held_until) = (before, before);
+        }
+        limit
+    }
+
+    /// Whether the whole burst may be made.
+    pub fn is_unused(&self) -> bool {
+        let used_from = self.state().next + self.longest_burst();
+        used_from <= Instant::now()
+    }
+
+    /// The time after which the whole burst may be made again.
+    fn longest_burst(&self) -> Duration {
+        Duration::from_secs_f64(f64::from(self.budget.burst) / self.budget.rate)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +114,7 @@ impl RateLimit {
             return now;
         }
         let apart = Duration::from_secs_f64(1.0 / self.budget.rate);
-        let earliest = now.checked_sub(apart * self.budget.burst).unwrap_or(now);
+        let earliest = now.checked_sub(self.longest_burst()).unwrap_or(now);
         let turn = state.next.max(earliest).max(state.held_until);
         state.next = turn + apart;
         turn.max(now)

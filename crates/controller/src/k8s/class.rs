@@ -1,7 +1,7 @@
 //! Storage classes.
 
 use super::claim;
-use crate::api::well_known::LARGEST;
+use crate::api::well_known::{LARGEST, NAMESPACES};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use std::collections::BTreeMap;
@@ -19,6 +19,18 @@ pub(crate) fn limit_violation(class: &StorageClass, asked: Bytes) -> Option<Stri
             "annotation {LARGEST} of storage class {name:?} is no size, so nothing is made and nothing grows: {error}; mend it"
         )),
     }
+}
+
+/// Returns a message if the class is for claims of other namespaces.
+pub(crate) fn namespace_violation(class: &StorageClass, namespace: &str) -> Option<String> {
+    let text = class.metadata.annotations.as_ref()?.get(NAMESPACES)?;
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    let is_allowed = text.split(',').any(|allowed| allowed.trim() == namespace);
+    (!is_allowed).then(|| {
+        format!(
+            "storage class {name:?} is for claims of other namespaces, by its annotation {NAMESPACES}; make a claim of another class"
+        )
+    })
 }
 
 /// The largest size that a class allows, if it has a limit.
@@ -82,6 +94,20 @@ mod tests {
         for class in [None, Some(false)] {
             assert_eq!(forbidden("1Gi", class), "", "nothing is asked");
         }
+    }
+
+    #[test]
+    fn a_class_for_some_namespaces_is_for_no_other_one() {
+        let is_for = |namespaces: Option<&str>, namespace: &str| {
+            let annotations = namespaces.map(|names| json!({NAMESPACES: names}));
+            let class = json!({"provisioner": "a/b", "metadata": {"annotations": annotations}});
+            namespace_violation(&from_value(class).unwrap(), namespace).is_none()
+        };
+        assert!(is_for(None, "a"));
+        assert!(is_for(Some("a"), "a"));
+        assert!(is_for(Some("b, a"), "a"));
+        assert!(!is_for(Some("b, ab"), "a"));
+        assert!(!is_for(Some(""), "a"));
     }
 
     #[test]

@@ -77,7 +77,26 @@ struct Ephemeral {}
 pub(crate) struct PodStatus {
     pub phase: Option<String>,
     pub conditions: Option<Vec<PodCondition>>,
+    #[serde(default, rename = "initContainerStatuses")]
+    init_containers: Option<Vec<InitContainer>>,
 }
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct InitContainer {
+    restart_count: i64,
+    state: Option<ContainerState>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+}
+
+/// Marks a container that does not run yet, or not any more and will again.
+#[derive(Clone, Debug, Deserialize)]
+struct Waiting {}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -94,6 +113,21 @@ resource_as!([] Pod, v1::Pod, this => &this.metadata, &mut this.metadata);
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     let node = pod.spec.node_name.as_deref();
     node.filter(|name| is_object_name(name))
+}
+
+/// Whether its containers have ended, so that kubelet unmounts its volumes.
+pub(crate) fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.phase.as_deref();
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether an init container of it has run, while the pod is still `Pending`. Kubelet had mounted the volumes before.
+pub(crate) fn has_run(pod: &Pod) -> bool {
+    let mut containers = pod.status.init_containers.iter().flatten();
+    containers.any(|container| {
+        let state = container.state.as_ref();
+        container.restart_count > 0 || state.is_some_and(|state| state.waiting.is_none())
+    })
 }
 
 /// The tolerations of a pod, and of its replacement.

@@ -31,7 +31,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Client};
-use node_volumes::PERSISTENT_AFTER;
+use node_volumes::{PERSISTENT_AFTER, rejected};
 use std::collections::BTreeMap;
 
 /// The objects of one volume.
@@ -252,15 +252,23 @@ impl VolumeObjects {
                     ..node_volume_of(node_volume, ours)
                 }),
             unavailable: self.unavailable.clone(),
-            unbindable: self.unbindable().map(str::to_owned),
+            unbindable: self.no_hostname().map(str::to_owned),
             stalled: self.stalled.clone(),
             late: self.late.clone(),
         }
     }
 
     /// Returns why no volume can be bound to the NodeVolume's node, if that was checked.
-    pub(crate) fn unbindable(&self) -> Option<&str> {
+    pub(crate) fn no_hostname(&self) -> Option<&str> {
         self.hostname.as_ref()?.as_ref().err().map(String::as_str)
+    }
+
+    /// Returns why the NodeVolume's node cannot have the volume, whatever its agent says: no volume can be bound to the
+    /// node or can have what it answered, or nothing has come of the request.
+    pub(crate) fn unable(&self) -> Option<String> {
+        let rejected = || self.node_volume.as_ref().and_then(rejected);
+        let hostname = self.no_hostname().map(str::to_owned);
+        hostname.or_else(rejected).or_else(|| self.stalled.clone())
     }
 
     fn claim_of(

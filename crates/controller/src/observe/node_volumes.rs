@@ -1,7 +1,10 @@
 //! NodeVolumes, reduced to what decisions need.
 
 use crate::{
-    api::v1alpha1::{NodeVolume, StorageState},
+    api::{
+        v1alpha1::{NodeVolume, StorageState},
+        well_known::is_reserved_option,
+    },
     claims::{self, Answer, Problem, Published},
     drivers::ServedDrivers,
 };
@@ -30,6 +33,7 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
             Some(StorageState::Present) => Answer::Present(status.size.map(Bytes)),
             Some(StorageState::Absent) => Answer::Absent,
         },
+        rejected: rejected(node_volume),
         answered: current,
         // Set by the caller if it has read the class.
         outdated: false,
@@ -41,4 +45,18 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
         node_expansion_required: status.node_expansion_required,
         file_system_size: status.file_system_size.map(Bytes),
     }
+}
+
+/// Returns why no persistent volume can have the answer about existing storage. Agents refuse such an answer of their
+/// driver, but an agent may be old, or lie.
+pub(super) fn rejected(node_volume: &NodeVolume) -> Option<String> {
+    let (spec, status) = (&node_volume.spec, node_volume.status.as_ref()?);
+    let made = status.source.as_ref();
+    let made = made.filter(|_| status.state == Some(StorageState::Present))?;
+    let mut names = made.options.keys();
+    let name = names.find(|name| is_reserved_option(name))?;
+    Some(format!(
+        "driver {} on node {} answered option {name:?}, whose name Kubernetes keeps for itself, so no volume can have it",
+        spec.driver, spec.node
+    ))
 }

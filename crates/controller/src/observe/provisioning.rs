@@ -6,7 +6,7 @@ use crate::{
     drivers::ServedDrivers,
     k8s::{
         claim::{class_name, is_bound, provisioner, request, selected_node},
-        class::limit_violation,
+        class::{limit_violation, namespace_violation},
         meta::uid,
     },
 };
@@ -47,6 +47,10 @@ pub fn wish(
             ),
         });
     };
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    if let Some(why) = namespace_violation(class, namespace) {
+        return Wish::Refused(why);
+    }
     if let Err(why) = possible(spec, class, driver, ours) {
         return Wish::Refused(why);
     }
@@ -150,7 +154,7 @@ fn possible(
 mod tests {
     use super::*;
     use crate::{
-        api::well_known::{LARGEST, PROVISIONER, SELECTED_NODE},
+        api::well_known::{LARGEST, NAMESPACES, PROVISIONER, SELECTED_NODE},
         drivers::Driver,
     };
     use serde_json::{Value, from_value, json};
@@ -341,6 +345,11 @@ mod tests {
                 good(),
                 class(json!({"metadata": {"name": "disk", "annotations": {LARGEST: "1023Mi"}}})),
                 "allows at most 1023Mi, and 1Gi is asked for",
+            ),
+            (
+                good(),
+                class(json!({"metadata": {"name": "disk", "annotations": {NAMESPACES: "a,b"}}})),
+                "for claims of other namespaces",
             ),
             (
                 good(),

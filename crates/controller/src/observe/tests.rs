@@ -94,7 +94,11 @@ fn growth_to_more_than_kubernetes_counts_is_told_and_nothing_is_ordered() {
         );
         observed.node_volume = None;
         let (state, size) = (claims::StorageState::Present, Bytes(10 << 20));
-        let anew = Step::RecreateNodeVolume { state, size };
+        let anew = Step::RecreateNodeVolume {
+            state,
+            size,
+            most: size,
+        };
         assert_eq!(decide(&observed), anew);
     }
 }

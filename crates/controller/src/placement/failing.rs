@@ -21,8 +21,8 @@ const SEVERAL: usize = 2;
 /// Maximum number of remembered namespaces, for each node and class.
 const MOST: usize = 64;
 
-/// Repeated failures of a node's driver at one class, except for lack of capacity, and at what is infeasible: another
-/// claim may be feasible.
+/// Repeated failures of a node's driver at one class: either volumes that it calls infeasible, or others, except for lack
+/// of capacity.
 #[derive(Debug, Default)]
 pub(super) struct Failing(BTreeMap<String, CapacityBackoff>);
 

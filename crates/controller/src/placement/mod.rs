@@ -11,6 +11,7 @@ mod estimate;
 mod failing;
 mod last_heartbeat;
 mod load;
+mod outcomes;
 mod pending_calls;
 mod removed_nodes;
 mod selection;
@@ -25,7 +26,7 @@ use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
 use capacity_backoff::CapacityBackoff;
 use estimate::Estimate;
 use failing::Failing;
-use flexvol_sdk::{Bytes, ErrorClass};
+use flexvol_sdk::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
 use pending_calls::PendingCalls;
@@ -77,6 +78,9 @@ struct NodeRecord {
     full: BTreeMap<String, Exhausted>,
     /// Other failures of its driver, by class.
     failing: BTreeMap<String, Failing>,
+    /// Volumes that its driver called infeasible, by class. Any tenant can request such ones, so they tell schedulers
+    /// nothing.
+    refusing: BTreeMap<String, Failing>,
     /// Backoff after no volume could be bound to it.
     unbindable: Option<CapacityBackoff>,
     /// Ordered volumes that the agent's last report may not include.
@@ -121,6 +125,7 @@ impl Nodes {
             is_reported: false,
             full: BTreeMap::new(),
             failing: BTreeMap::new(),
+            refusing: BTreeMap::new(),
             unbindable: None,
             load: Load::default(),
             unschedulable: None,
@@ -146,10 +151,12 @@ impl Nodes {
             now.load.record_report();
         }
         now.failing = std::mem::take(&mut before.failing);
+        now.refusing = std::mem::take(&mut before.refusing);
         // A capacity that is reported again ends the failures.
         for class in now.status.capacities.keys() {
             if !before.status.capacities.contains_key(class) {
                 now.failing.remove(class);
+                now.refusing.remove(class);
                 self.volume_failures().reported_again(&name, class);
             }
         }
@@ -226,6 +233,7 @@ impl Nodes {
         for known in self.all().values_mut() {
             known.full.remove(name);
             known.failing.remove(name);
+            known.refusing.remove(name);
         }
         self.volume_failures().forget_class(name);
     }
@@ -233,68 +241,6 @@ impl Nodes {
     /// Removes deleted NodeVolumes.
     pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
         self.pending_calls().gone(names);
-    }
-
-    /// Records that a node's driver lacked capacity for this volume.
-    pub fn record_exhausted(&self, node: &str, class: &str, size: Bytes, asker: VolumeRequest<'_>) {
-        let mut all = self.all();
-        let Some(known) = all.get_mut(node) else {
-            return;
-        };
-        let before = known.full.remove(class).map(|before| before.pause);
-        let exhausted = Exhausted {
-            pause: CapacityBackoff::now(size, before),
-            size,
-            reported: known.status.capacities.get(class).copied(),
-        };
-        known.full.insert(class.to_owned(), exhausted);
-        let error = ErrorClass::Exhausted;
-        self.volume_failures().add(asker, node, class, error, "");
-    }
-
-    /// Records that a node's driver failed repeatedly at a volume, except for lack of capacity.
-    pub fn record_failure(
-        &self,
-        node: &str,
-        class: &str,
-        asker: VolumeRequest<'_>,
-        error: ErrorClass,
-        words: &str,
-    ) {
-        if let Some(known) = self.all().get_mut(node) {
-            self.volume_failures().add(asker, node, class, error, words);
-            if error != ErrorClass::Infeasible {
-                let failing = known.failing.entry(class.to_owned()).or_default();
-                failing.add(asker.namespace);
-            }
-        }
-    }
-
-    /// Records that no volume could be bound to a node. The scheduler does not see that, so the node is not offered
-    /// to it during a growing pause. Failures during the pause count once.
-    pub fn record_unbindable(&self, node: &str) {
-        if let Some(known) = self.all().get_mut(node)
-            && !known.is_unbindable()
-        {
-            known.unbindable = Some(CapacityBackoff::now(Bytes(1), known.unbindable.take()));
-        }
-    }
-
-    /// Records that a node's driver has made a volume of this size, which was bound to the node.
-    pub fn record_created(&self, node: &str, class: &str, size: Bytes) {
-        if let Some(known) = self.all().get_mut(node) {
-            known.unbindable = None;
-            known.failing.remove(class);
-            self.volume_failures().made_one(node, class);
-            known
-                .full
-                .retain(|of, full| of != class || !full.pause.forbids(size));
-        }
-    }
-
-    /// Forgets what failed at a volume that was made or is not wanted any more.
-    pub(crate) fn forget_volume(&self, volume: &str) {
-        self.volume_failures().forget(volume);
     }
 
     /// Locked after the other maps.

@@ -15,6 +15,9 @@ use kube::ResourceExt;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
+/// How often a NodeVolume may have waited for its turn for as long as a call may take.
+const TURNS: u32 = 2;
+
 /// Time without an answer after which a driver counts as hanging, or busy.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
@@ -249,12 +252,13 @@ impl Open {
         self.since.is_some() && self.is_stalled(done, LONG)
     }
 
-    /// Whether it has passed the deadline. If it was never answered, it may have waited for its turn behind `done`.
+    /// Whether it has passed the deadline. If it was never answered, it may have waited for its turn behind `done`, but
+    /// not for ever.
     fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
         let turn = done.filter(|_| self.since.is_some());
-        let begun = self
-            .undone
-            .map(|since| turn.map_or(since, |turn| turn.max(since)));
-        begun.is_some_and(|begun| begun.elapsed() >= longest)
+        self.undone.is_some_and(|since| {
+            let begun = turn.map_or(since, |turn| turn.clamp(since, since + longest * TURNS));
+            begun.elapsed() >= longest
+        })
     }
 }

@@ -1,6 +1,8 @@
 //! Selection of a node for a volume.
 
-use super::{LastHeartbeat, NoNode, NodeRecord, Nodes, VolumeRequest, estimate::Estimate};
+use super::{
+    LastHeartbeat, NoNode, NodeRecord, Nodes, VolumeRequest, estimate::Estimate, failing::Failing,
+};
 use crate::{
     api::well_known::checksum,
     k8s::node::{is_cordoned, taints},
@@ -9,6 +11,7 @@ use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::Node;
 use std::{
     cmp::{Ordering, Reverse},
+    collections::BTreeMap,
     time::Duration,
 };
 use tokio::time::Instant;
@@ -120,8 +123,24 @@ impl Nodes {
 
     /// Returns why no other node is tried: several drivers call the volume infeasible.
     pub fn infeasible_reason(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
+        let all = self.all();
+        self.infeasible_reason_of(&all, class, asker)
+    }
+
+    fn infeasible_reason_of(
+        &self,
+        all: &BTreeMap<String, NodeRecord>,
+        class: &str,
+        asker: VolumeRequest<'_>,
+    ) -> Option<String> {
+        // Such a node would otherwise, with another one, keep every volume from the nodes that can make it.
+        let refuses = |node: &str| {
+            let refusing = all.get(node).and_then(|known| known.refusing.get(class));
+            refusing.is_some_and(Failing::is_failing_for_all)
+        };
         let failures = self.volume_failures();
-        failures.infeasible(asker, class, REFUSALS).map(|words| {
+        let words = failures.infeasible(asker, class, REFUSALS, refuses);
+        words.map(|words| {
             format!(
                 "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({words}); make a claim that it can have"
             )
@@ -141,10 +160,10 @@ impl Nodes {
         size: Bytes,
         asker: VolumeRequest<'_>,
     ) -> Result<String, NoNode> {
-        if let Some(why) = self.infeasible_reason(class, asker) {
+        let all = self.all();
+        if let Some(why) = self.infeasible_reason_of(&all, class, asker) {
             return Err(NoNode(why));
         }
-        let all = self.all();
         let able = || {
             let has_driver = |known: &NodeRecord| known.status.drivers.contains_key(driver);
             all.iter().filter(move |(_, known)| has_driver(known))
@@ -159,7 +178,10 @@ impl Nodes {
                 .unschedulable
                 .filter(|(since, _)| since.elapsed() < UNSCHEDULABLE_FOR);
             let unschedulable = unschedulable.map(|(_, why)| why);
-            let failing = known.failing.get(class);
+            let fails = |at: &BTreeMap<String, Failing>| {
+                let failing = at.get(class);
+                failing.is_some_and(|failing| failing.is_failing_for(asker.namespace))
+            };
             if unschedulable == Some(Unschedulable::Cordoned) {
                 others.push(format!("node {node} is cordoned"));
             } else if failures.has_failed(asker, node, class) {
@@ -170,7 +192,8 @@ impl Nodes {
                     room: known.room(driver, class),
                     unschedulable,
                     doubtful: calls.is_hanging(node, driver)
-                        || failing.is_some_and(|failing| failing.is_failing_for(asker.namespace)),
+                        || fails(&known.failing)
+                        || fails(&known.refusing),
                     load: known.load.sum(),
                     turn: checksum(&format!("{}/{node}", asker.volume)),
                 });

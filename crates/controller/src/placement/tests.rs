@@ -1,6 +1,7 @@
 mod last_heartbeat;
 
 use super::*;
+use flexvol_sdk::ErrorClass;
 use serde_json::{Value, from_value, json};
 
 fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {

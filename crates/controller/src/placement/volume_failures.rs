@@ -95,12 +95,22 @@ impl VolumeFailures {
     }
 
     /// Returns the message of a driver if drivers of at least so many nodes call this volume of the class infeasible, and
-    /// no node is to be asked now. The pause grows with every verdict, whichever node gives it.
-    pub fn infeasible(&self, asker: VolumeRequest<'_>, class: &str, least: u32) -> Option<&str> {
-        let nodes = self.0.get(asker.volume)?.nodes.values();
-        let counts = |failed: &&Failed| failed.class == class && !failed.pause.is_long_ago();
+    /// no node is to be asked now. Nodes that `refuse` volumes of several tenants do not count. The pause grows with every
+    /// verdict, whichever node gives it.
+    pub fn infeasible(
+        &self,
+        asker: VolumeRequest<'_>,
+        class: &str,
+        least: u32,
+        refuse: impl Fn(&str) -> bool,
+    ) -> Option<&str> {
+        let nodes = &self.0.get(asker.volume)?.nodes;
+        let counts = |failed: &Failed| failed.class == class && !failed.pause.is_long_ago();
+        let of_class = nodes
+            .iter()
+            .filter(|(node, failed)| counts(failed) && !refuse(node));
         let (mut nodes_count, mut times, mut last) = (0, 0_u32, None);
-        for failed in nodes.filter(counts) {
+        for (_, failed) in of_class {
             let Some(words) = &failed.infeasible else {
                 continue;
             };
@@ -215,10 +225,12 @@ mod tests {
             failures.has_failed(first, "one", "class")
                 && !failures.has_failed(first, "two", "class")
         );
-        let words = failures.infeasible(first, "class", 1);
+        let words = failures.infeasible(first, "class", 1, |_| false);
         assert_eq!(words.map(str::len), Some(WORDS));
-        assert_eq!(failures.infeasible(first, "class", 2), None);
-        assert_eq!(failures.infeasible(first, "another", 1), None);
+        assert_eq!(failures.infeasible(first, "class", 2, |_| false), None);
+        assert_eq!(failures.infeasible(first, "another", 1, |_| false), None);
+        let refuses = |node: &str| node == "one";
+        assert_eq!(failures.infeasible(first, "class", 1, refuses), None);
         failures.made_one("one", "class");
         assert!(
             failures.has_failed(first, "one", "class"),

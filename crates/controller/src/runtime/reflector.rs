@@ -1,7 +1,7 @@
 //! The loop of every watch: lists all objects of a kind, and then reports each change, for ever.
 
 use crate::{
-    client::{MaybePartial, PartialObject, fields::page},
+    client::{MaybePartial, PartialObject, error_message, fields::page},
     k8s::meta::uid,
     support::{log, metrics::Metrics},
 };
@@ -67,10 +67,23 @@ pub(crate) async fn reflect<K>(
             Ok(watcher::Event::Delete(object)) => handle(event_of(object, Presence::Gone)),
             Err(error) => {
                 metrics.watch_failed(&K::plural(&()));
-                let (kind, error) = (K::kind(&()), error.to_string());
-                log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
+                let (kind, why) = (K::kind(&()), error_message(&cause(error)));
+                log::warn("a watch broke off", &[("of", &kind), ("error", &why)]);
             }
         }
+    }
+}
+
+/// Returns what went wrong. kube's own text repeats its cause, with all fields of the API server's answer.
+fn cause(error: watcher::Error) -> anyhow::Error {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(why) => anyhow::Error::from(why).context("list"),
+        WatchStartFailed(why) | WatchFailed(why) => anyhow::Error::from(why).context("watch"),
+        WatchError(answer) => {
+            anyhow::Error::from(kube::Error::Api(answer)).context("the API server ended the watch")
+        }
+        other => other.into(),
     }
 }
 
@@ -132,9 +145,31 @@ mod tests {
     use super::*;
     use crate::api::v1alpha1::StorageNode;
     use http::{Request, Response};
-    use kube::{Client, client::Body};
+    use kube::{Client, client::Body, core::Status};
     use serde_json::json;
     use std::{convert::Infallible, time::Duration};
+
+    #[test]
+    fn why_a_watch_broke_off_is_told_in_the_api_servers_own_words() {
+        let busy = || Status::failure("storage is (re)initializing", "TooManyRequests");
+        let refused = || kube::Error::Api(Box::new(busy().with_code(429)));
+        for (error, told) in [
+            (
+                watcher::Error::InitialListFailed(refused()),
+                "list: storage is (re)initializing",
+            ),
+            (
+                watcher::Error::WatchStartFailed(refused()),
+                "watch: storage is (re)initializing",
+            ),
+            (
+                watcher::Error::WatchError(Box::new(busy())),
+                "the API server ended the watch: storage is (re)initializing",
+            ),
+        ] {
+            assert_eq!(error_message(&cause(error)), told);
+        }
+    }
 
     /// The API server remembers nothing of what was before a watch, so that each watch ends with another list.
     #[tokio::test(start_paused = true)]

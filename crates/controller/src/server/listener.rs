@@ -2,8 +2,8 @@
 //!
 //! Clients are unauthenticated. A port has a limited number of slots. If all are taken, a new connection evicts an old
 //! one: of the address with the most connections, the one that has been idle, or whose request has been incomplete, for
-//! longest. So a client that holds or floods connections keeps out neither the API server nor kubelet, which would
-//! restart a process that does not answer its probes.
+//! longest, or one of a namespace that has more than half of all slots. So a client that holds or floods connections
+//! keeps out neither the API server nor kubelet, which would restart a process that does not answer its probes.
 
 use crate::support::log;
 use anyhow::{Context, Result};
@@ -34,7 +34,8 @@ pub(crate) struct ConnectionSlot(Arc<Mutex<Use>>);
 
 #[derive(Debug)]
 struct Use {
-    answering: bool,
+    /// What is being answered about, while it is.
+    answering: Option<String>,
     /// Start of the current state.
     since: Instant,
 }
@@ -45,23 +46,28 @@ pub(crate) struct Answering(ConnectionSlot);
 impl ConnectionSlot {
     fn new() -> Self {
         ConnectionSlot(Arc::new(Mutex::new(Use {
-            answering: false,
+            answering: None,
             since: Instant::now(),
         })))
     }
 
     /// Marks the slot as waiting for the rest of a request.
     pub fn asks(&self) {
-        self.set(false);
+        self.set(None);
     }
 
     /// Marks the slot as answering until the guard is dropped.
     pub fn answers(&self) -> Answering {
-        self.set(true);
+        self.answers_about("")
+    }
+
+    /// Like `answers`, about a namespace.
+    pub fn answers_about(&self, namespace: &str) -> Answering {
+        self.set(Some(namespace.to_owned()));
         Answering(self.clone())
     }
 
-    fn set(&self, answering: bool) {
+    fn set(&self, answering: Option<String>) {
         let since = Instant::now();
         *self.now() = Use { answering, since };
     }
@@ -73,7 +79,7 @@ impl ConnectionSlot {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.set(None);
     }
 }
 
@@ -161,8 +167,15 @@ struct Taken {
     task: JoinHandle<()>,
 }
 
+impl Taken {
+    /// The namespace about which a request is being answered, if one is.
+    fn answers_about(&self) -> Option<String> {
+        self.slot.now().answering.clone()
+    }
+}
+
 /// Returns the host of an address. An IPv6 host has a whole /64 prefix.
-fn host(address: IpAddr) -> IpAddr {
+pub(crate) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let prefix = u128::from(address) >> 64 << 64;
@@ -178,13 +191,21 @@ fn make_room(taken: &mut Vec<Taken>, slots: usize, from: IpAddr) -> bool {
     if taken.len() < slots {
         return false;
     }
-    let mut shares = HashMap::from([(from, 1)]);
+    let (mut shares, mut crowds) = (HashMap::from([(from, 1)]), HashMap::new());
     for one in &*taken {
         *shares.entry(one.from).or_default() += 1;
+        if let Some(namespace) = one.answers_about().filter(|name| !name.is_empty()) {
+            *crowds.entry((one.from, namespace)).or_insert(0) += 1;
+        }
     }
     let last = taken.iter().enumerate().max_by_key(|(_, one)| {
-        let now = one.slot.now();
-        (shares[&one.from], !now.answering, Reverse(now.since))
+        let namespace = one.answers_about();
+        let idle = namespace.is_none();
+        // The API server asks about all namespaces, and one of them must not have all of its connections.
+        let crowd = namespace.and_then(|namespace| crowds.get(&(one.from, namespace)));
+        let is_crowded = crowd.is_some_and(|crowd| *crowd > slots / 2);
+        let since = one.slot.now().since;
+        (shares[&one.from], is_crowded, idle, Reverse(since))
     });
     if let Some((at, _)) = last {
         taken.swap_remove(at).task.abort();
@@ -206,7 +227,8 @@ mod tests {
     async fn echo(mut stream: TcpStream, slot: ConnectionSlot) {
         let mut byte = [0];
         while matches!(stream.read(&mut byte).await, Ok(1)) {
-            let _answering = slot.answers();
+            let namespace = if byte == [0] { "crowd" } else { "" };
+            let _answering = slot.answers_about(namespace);
             if byte == [0] {
                 sleep(Duration::from_secs(3600)).await;
             }
@@ -288,6 +310,33 @@ mod tests {
         }
         assert!(says(&mut quiet).await, "others have more");
         assert!(says(&mut connect(4).await).await);
+    }
+
+    #[tokio::test]
+    async fn of_one_host_a_namespace_with_more_than_half_of_the_places_makes_room() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(all(listener, PLACES, echo));
+        let connect = async || TcpStream::connect(address).await.unwrap();
+        let mut quiet = Vec::new();
+        for _ in 0..PLACES / 2 - 1 {
+            quiet.push(connect().await);
+            assert!(says(quiet.last_mut().unwrap()).await);
+        }
+        let mut crowd = Vec::new();
+        for _ in 0..=4 * PLACES {
+            crowd.push(connect().await);
+            let last = crowd.last_mut().unwrap();
+            assert!(says(last).await);
+            last.write_all(&[0]).await.unwrap();
+            sleep(Duration::from_millis(2)).await;
+        }
+        for one in &mut quiet {
+            assert!(says(one).await, "it has not asked meanwhile");
+        }
+        let last = crowd.last_mut().unwrap();
+        let still = timeout(Duration::from_millis(50), last.read(&mut [0])).await;
+        assert!(still.is_err(), "it is being answered");
     }
 
     #[test]

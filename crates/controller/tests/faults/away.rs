@@ -1,6 +1,6 @@
 //! Nodes that go away, and come back.
 
-use crate::world::{MEBI, SCRIPT, World, tell};
+use crate::world::{MEBI, SCRIPT, SELECTED_NODE, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
 use std::{
@@ -36,8 +36,11 @@ fn wait_both_known(world: &mut World) -> Result<(), String> {
 /// Waits until the controller has logged that the agent is silent.
 fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
     world.eventually("the controller to miss the agent", |world| {
-        let said = format!("\"message\":\"a node's agent is silent\",\"node\":\"{node}\"");
-        world.log().contains(&said)
+        let about = format!("\"node\":\"{node}\"");
+        let log = world.log();
+        log.lines().any(|line| {
+            line.contains("\"msg\":\"a node's agent is silent\"") && line.contains(&about)
+        })
     })
 }
 
@@ -212,23 +215,22 @@ pub fn chosen() {
         let taint = json!({"key": "own", "effect": "NoSchedule"});
         let cordon = json!({"spec": {"unschedulable": true, "taints": [taint]}});
         world.server.store().merge(&key, &cordon).unwrap();
-        let chosen = "volume.kubernetes.io/selected-node";
-        let two = json!({"metadata": {"annotations": {chosen: "two"}}});
         world.claim("data", "workers");
-        world.edit("data", &two);
+        world.choose_node("data", "two");
         world.eventually("another node to be asked for", |world| {
-            let is_asked = world.the_claim("data")["metadata"]["annotations"][chosen].is_null();
+            let is_asked =
+                world.the_claim("data")["metadata"]["annotations"][SELECTED_NODE].is_null();
             let is_told =
                 world.told("node two has not the labels that the class's allowedTopologies");
             if is_asked && !is_told {
                 // The controller had not seen the agent yet, and the scheduler selects the node again.
-                world.edit("data", &two);
+                world.choose_node("data", "two");
             }
             is_asked && is_told
         })?;
         assert!(world.storage().is_empty());
         world.claim("daemon", "later");
-        world.edit("daemon", &two);
+        world.choose_node("daemon", "two");
         world.eventually("it to be bound", |world| world.is_bound("daemon"))?;
         assert_eq!(world.nodes_of_storage(), ["two"]);
         Ok(())
@@ -242,16 +244,12 @@ pub fn rescheduled() {
             &json!({"volumeBindingMode": "WaitForFirstConsumer"}),
         );
         world.claim("data", "later");
-        let chosen = "volume.kubernetes.io/selected-node";
-        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
-        world.edit("data", &choose("gone"));
-        world.eventually("the scheduler to be asked for another node", |world| {
-            world.the_claim("data")["metadata"]["annotations"][chosen].is_null()
-        })?;
+        world.choose_node("data", "gone");
+        world.wait_rescheduling("data")?;
         world.eventually("its author to be told", |world| {
             world.told("node gone is not in the cluster any more, and its agent was never heard of")
         })?;
-        world.edit("data", &choose("one"));
+        world.choose_node("data", "one");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         assert_eq!(world.nodes_of_storage(), ["one"]);
         Ok(())

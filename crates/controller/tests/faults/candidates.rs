@@ -118,14 +118,10 @@ pub fn of_a_taken_name_that_was_chosen() {
         world.start_agent("node", &[]);
         start_roomiest(world, "roomiest");
         world.claim("data", "late");
-        let chosen = "volume.kubernetes.io/selected-node";
-        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
-        world.edit("data", &choose("roomiest"));
-        world.eventually("the scheduler to be asked for another node", |world| {
-            world.the_claim("data")["metadata"]["annotations"][chosen].is_null()
-        })?;
+        world.choose_node("data", "roomiest");
+        world.wait_rescheduling("data")?;
         assert_eq!(world.server.store().count("NodeVolume"), 0);
-        world.edit("data", &choose("node"));
+        world.choose_node("data", "node");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         assert_eq!(world.nodes_of_storage(), ["node"]);
         Ok(())

@@ -64,16 +64,12 @@ pub fn chosen_and_dead() {
         world.eventually("no node to be silent", |_| silent() == Some(0))?;
         world.kill("node");
         world.eventually("the node to be silent", |_| silent() == Some(1))?;
-        let chosen = "volume.kubernetes.io/selected-node";
         for (claim, node) in [("dead", "node"), ("moved", "bare")] {
             world.claim(claim, "late");
-            let choice = json!({"metadata": {"annotations": {chosen: node}}});
-            world.edit(claim, &choice);
+            world.choose_node(claim, node);
         }
         world.eventually("people to be told", |world| world.told("start its agent"))?;
-        world.eventually("the scheduler to be asked for another node", |world| {
-            world.the_claim("moved")["metadata"]["annotations"][chosen].is_null()
-        })?;
+        world.wait_rescheduling("moved")?;
         let waiting = || count(address, "flexvol_claims_waiting");
         world.eventually("both claims to be counted", |_| waiting() == Some(2))?;
         for claim in ["dead", "moved"] {

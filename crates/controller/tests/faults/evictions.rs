@@ -164,9 +164,7 @@ pub fn first_of_many() {
         world.start_controller(&["--rate=1000"]);
         let begun = Instant::now();
         world.eventually("the first pod to be stopped", |world| {
-            // The double knows no evictions.
-            world.told("pod db-0 is not stopped so that t0-db-0 can grow: 404")
-                || begun.elapsed() > Duration::from_secs(20)
+            world.told(STOPPED) || begun.elapsed() > Duration::from_secs(20)
         })?;
         if begun.elapsed() > Duration::from_secs(20) {
             return Err("it was not stopped in 20 s".to_owned());
@@ -209,5 +207,70 @@ pub fn pod_of_many_claims() {
             assert!(times >= 2, "{claim} was read {times} times");
         }
         Ok(())
+    });
+}
+
+// The double knows no evictions.
+const STOPPED: &str = "pod db-0 is not stopped so that t0-db-0 can grow: 404";
+
+fn set_pod_status(world: &World, name: &str, status: &Value) {
+    let key = Key::new("Pod", "default", name);
+    world.server.store().merge_status(&key, status).unwrap();
+}
+
+/// A pod that makes backups has the volume too.
+pub fn volume_of_two_pods() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        let uid = set(world, "default", "db", 1, true);
+        pod(world, "default", &uid, 0, &[]);
+        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "t0-db-0"}});
+        world.make(
+            "Pod",
+            json!({
+                "metadata": {"name": "backup", "namespace": "default"},
+                "spec": {"nodeName": "node", "volumes": [volume]},
+            }),
+        );
+        set_pod_status(world, "backup", &json!({"phase": "Running"}));
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("people to be told", |world| {
+            world.told("pod backup on its node uses claim t0-db-0 too")
+        })?;
+        assert!(!world.told(STOPPED));
+        set_pod_status(world, "backup", &json!({"phase": "Succeeded"}));
+        world.eventually("the pod to be stopped", |world| world.told(STOPPED))
+    });
+}
+
+/// The init container has filled the volume.
+pub fn init_container_that_fails() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        let uid = set(world, "default", "db", 1, true);
+        pod(world, "default", &uid, 0, &[]);
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let status = json!({
+            "phase": "Pending",
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": THEN}],
+            "initContainerStatuses": [{"name": "migrate", "restartCount": 9, "state": waiting}],
+        });
+        set_pod_status(world, "db-0", &status);
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("the pod to be stopped", |world| world.told(STOPPED))
+    });
+}
+
+/// So many sets, with an API server that answers ten requests in a second, that each has a turn in more than half a minute.
+pub fn many_sets() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        for number in 0..60 {
+            let namespace = format!("tenant{number}");
+            let uid = set(world, &namespace, "db", 1, true);
+            pod(world, &namespace, &uid, 0, &[]);
+        }
+        world.start_controller(&["--rate=10"]);
+        world.eventually("a pod to be stopped", |world| world.told(STOPPED))
     });
 }

@@ -42,13 +42,13 @@ const PROBE: Duration = Duration::from_secs(1);
 const LATE: usize = 3;
 
 /// The controller's ports.
-struct Ports {
+pub struct Ports {
     probes: SocketAddr,
-    webhooks: SocketAddr,
+    pub webhooks: SocketAddr,
 }
 
 /// Starts a controller that serves webhooks, and waits until it does.
-fn serve(world: &mut World) -> Result<Ports, String> {
+pub fn serve(world: &mut World) -> Result<Ports, String> {
     let ports = Ports {
         probes: free_address(),
         webhooks: free_address(),
@@ -77,7 +77,7 @@ fn authority(world: &World) -> Option<CertificateDer<'static>> {
 }
 
 /// A TLS connector with the API servers' trust.
-fn connector(world: &World) -> TlsConnector {
+pub fn connector(world: &World) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(authority(world).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -105,7 +105,7 @@ async fn secured(
 }
 
 /// Returns the response to a request, with its head.
-async fn asked(
+pub async fn asked(
     connector: &TlsConnector,
     from: u8,
     to: SocketAddr,
@@ -307,6 +307,54 @@ pub fn connections() {
         runtime.shutdown_background();
         println!("{probes} probes were answered, the slowest after {slowest:?}");
         assert!(probes > 10, "{probes} probes tell nothing");
+        Ok(())
+    });
+}
+
+/// Pods ask small questions without end, each from its own address. The API server asks too.
+pub fn small_questions() {
+    const PODS: u8 = 4;
+    const EDITS: usize = 8;
+    tell(World::start(), |world| {
+        let ports = serve(world)?;
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let annotations = json!({"flexvol.dev/largest": "15Mi"});
+        world.class(
+            "limited",
+            &json!({"metadata": {"name": "limited", "annotations": annotations}}),
+        );
+        let claim = |size: &str| {
+            let mut claim = world.the_claim("data");
+            claim["spec"]["storageClassName"] = "limited".into();
+            claim["spec"]["resources"]["requests"]["storage"] = size.into();
+            claim
+        };
+        let request = json!({"uid": "u-1", "object": claim("20Mi"), "oldObject": claim("10Mi")});
+        let question = Arc::new(json!({"request": request}).to_string());
+        let (connector, runtime) = (connector(world), Runtime::new().unwrap());
+        let answered = Arc::new(AtomicUsize::new(0));
+        for number in 0..12 * PODS {
+            let (connector, to) = (connector.clone(), ports.webhooks);
+            let (question, answered) = (Arc::clone(&question), Arc::clone(&answered));
+            runtime.spawn(async move {
+                loop {
+                    let answer = asked(&connector, 2 + number % PODS, to, "/claims", &question);
+                    answered.fetch_add(usize::from(answer.await.is_ok()), Ordering::Relaxed);
+                }
+            });
+        }
+        let begun = Instant::now();
+        world.eventually("the flood", |_| begun.elapsed() > Duration::from_secs(3))?;
+        let refused = (0..EDITS).filter(|_| {
+            let answer = asked(&connector, 1, ports.webhooks, "/claims", &question);
+            runtime
+                .block_on(answer)
+                .is_ok_and(|answer| answer.contains("allows at most"))
+        });
+        assert_eq!(refused.count(), EDITS, "each is judged in time");
+        let answered = answered.load(Ordering::Relaxed);
+        assert!(answered > 20, "{answered} questions are no flood");
         Ok(())
     });
 }

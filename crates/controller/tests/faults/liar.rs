@@ -20,6 +20,8 @@ const CLAIMS: usize = 3;
 pub enum Answer {
     Exhausted,
     Failed,
+    /// It says that it has made the volume, with an option that Kubernetes allows no persistent volume to have.
+    Rejected,
 }
 
 pub fn keeps_no_claim(answer: Answer) {
@@ -64,20 +66,29 @@ pub fn keeps_no_claim(answer: Answer) {
                     json!({"state": "Absent", "error": null, "observedGeneration": generation})
                 } else {
                     lied += 1;
-                    let class = match answer {
-                        Answer::Exhausted => "exhausted",
-                        Answer::Failed => "retryable",
+                    let failed = |class: &str| {
+                        let error = json!({"class": class, "message": "no"});
+                        json!({"failures": 5, "error": error, "observedGeneration": generation})
                     };
-                    let error = json!({"class": class, "message": "no"});
-                    json!({"failures": 5, "error": error, "observedGeneration": generation})
+                    match answer {
+                        Answer::Exhausted => failed("exhausted"),
+                        Answer::Failed => failed("retryable"),
+                        Answer::Rejected => json!({
+                            "state": "Present", "size": 10 << 20, "observedGeneration": generation,
+                            "source": {"options": {"pool": "", "Example.K8s.io/x": "y"}},
+                        }),
+                    }
                 };
                 let name = node_volume["metadata"]["name"].as_str().unwrap();
                 merge_status(world, "NodeVolume", name, &status);
             }
             thread::sleep(Duration::from_millis(20));
         }
-        assert!(lied > CLAIMS, "it was not asked: {lied}");
+        assert!(lied >= CLAIMS, "it was not asked: {lied}");
         assert_eq!(bound(world), CLAIMS, "bound elsewhere, after {lied} lies");
+        let requests = world.server.requests().into_iter();
+        let made = requests.filter(|asked| asked == "POST PersistentVolume ");
+        assert_eq!(made.count(), CLAIMS, "none is tried that cannot be");
         Ok(())
     });
 }

@@ -11,7 +11,11 @@ pub fn live(plan: Option<Plan>) -> Result<bool, String> {
         world.server.fail(plan);
     }
     begin(&mut world)?;
-    Ok(!world.server.is_to_fail())
+    let happened = !world.server.is_to_fail();
+    if !happened {
+        logs_are_for_people(&world)?;
+    }
+    Ok(happened)
 }
 
 /// Runs it while a program ends at one of its writes. Returns whether it did.
@@ -61,6 +65,39 @@ fn whole(world: &mut World) -> Result<(), String> {
     world.delete_claim("data");
     world.eventually("nothing to be left", World::nothing_is_left)?;
     settles(world)
+}
+
+/// Checks that every line of the programs' logs has the documented fields, and no text that only Rust's `Debug` writes.
+fn logs_are_for_people(world: &World) -> Result<(), String> {
+    let mut steps = 0;
+    for file in world.log_files() {
+        let text = fs::read_to_string(world.path(&file)).map_err(|error| error.to_string())?;
+        for line in text.lines() {
+            let entry: serde_json::Value =
+                serde_json::from_str(line).map_err(|error| format!("{file}: {line}: {error}"))?;
+            let is_whole = ["ts", "level", "msg"]
+                .iter()
+                .all(|key| entry[key].is_string());
+            let members = entry.as_object().into_iter().flatten();
+            let debug = members
+                .filter_map(|(_, value)| value.as_str())
+                .find(|text| {
+                    ["Some(", "None", "Bytes(", "{ "]
+                        .iter()
+                        .any(|debug| text.contains(debug))
+                });
+            if !is_whole || debug.is_some() {
+                return Err(format!(
+                    "{file} has an entry that is not for people: {line}"
+                ));
+            }
+            steps += usize::from(entry["step"].is_string());
+        }
+    }
+    match steps {
+        0 => Err("the logs tell of no step".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// Waits until there are only heartbeats.

@@ -1,4 +1,4 @@
-//! The largest size that a class allows, without a webhook.
+//! What a class allows, without a webhook: the largest size, and claims of some namespaces.
 
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
@@ -51,9 +51,7 @@ pub fn by_the_controller() {
             "",
             before["metadata"]["name"].as_str().unwrap(),
         );
-        let free = json!({"metadata": {"finalizers": null}});
-        world.server.store().merge(&key, &free).unwrap();
-        world.server.store().remove(&key).unwrap();
+        world.remove_by_force(&key);
         // A smaller size may make a driver cut off data, and a larger one is forbidden.
         world.eventually("its author to be told", |world| {
             world.told("say 100Mi where the class allows at most 20Mi")
@@ -102,6 +100,47 @@ pub fn unwatched() {
             json!({"pool": "other"})
         );
         drop(held);
+        Ok(())
+    });
+}
+
+/// A tenant's claim has waited for a class that is there for others, as that of `helm test`.
+pub fn to_a_namespace() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        for namespace in ["default", "release"] {
+            let claim = json!({
+                "metadata": {"name": "waits", "namespace": namespace},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": "check",
+                    "resources": {"requests": {"storage": "10Mi"}},
+                },
+            });
+            world.make("PersistentVolumeClaim", claim);
+        }
+        world.claims += 2;
+        let annotations = json!({"flexvol.dev/namespaces": "kube-system, release"});
+        let own = json!({"metadata": {"name": "check", "annotations": annotations}});
+        world.class("check", &own);
+        // The binder tries again now and then.
+        let touched = json!({"metadata": {"annotations": {"touched": "yes"}}});
+        for namespace in ["default", "release"] {
+            let claim = Key::new("PersistentVolumeClaim", namespace, "waits");
+            world.server.store().merge(&claim, &touched).unwrap();
+        }
+        let phase = |world: &World, namespace: &str| {
+            world.get("PersistentVolumeClaim", namespace, "waits")["status"]["phase"].clone()
+        };
+        world.eventually("the release's claim to be bound", |world| {
+            phase(world, "release") == "Bound"
+        })?;
+        let words = "is for claims of other namespaces";
+        world.eventually("the tenant's claim to be judged", |world| {
+            world.told(words) || phase(world, "default") == "Bound"
+        })?;
+        assert_ne!(phase(world, "default"), "Bound", "a class for others alone");
+        assert_eq!(world.storage().len(), 1);
+        assert_eq!(world.server.store().count("NodeVolume"), 1);
         Ok(())
     });
 }

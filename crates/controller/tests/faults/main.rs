@@ -20,6 +20,7 @@ mod fixed;
 mod flood;
 mod found;
 mod hostnames;
+mod infeasible;
 mod large;
 mod large_claims;
 mod leading;
@@ -31,6 +32,7 @@ mod lowered;
 mod misplaced;
 mod patience;
 mod programs;
+mod recovered;
 mod refused;
 mod replaced;
 mod retained;
@@ -39,6 +41,7 @@ mod rounds;
 mod tenants;
 mod unable;
 mod unmeasured;
+mod unstorable;
 mod untold;
 mod wakeups;
 mod webhooks;
@@ -60,6 +63,31 @@ fn a_check_sees_a_claim_grow_and_go() {
 fn a_check_that_fails_says_what_happened_and_leaves_nothing() {
     checked::without_room();
     checked::without_agents();
+}
+
+#[test]
+fn a_check_says_that_no_growth_was_seen_where_nothing_tells_a_size() {
+    checked::without_sizes();
+}
+
+#[test]
+fn a_check_of_a_class_whose_claim_would_not_be_bound_or_leave_its_volume_is_refused() {
+    checked::of_another_class();
+}
+
+#[test]
+fn a_check_that_is_interrupted_fails_and_deletes_its_claim() {
+    checked::ended();
+}
+
+#[test]
+fn a_check_whose_output_nobody_reads_leaves_nothing() {
+    checked::without_reader();
+}
+
+#[test]
+fn a_check_that_is_not_told_that_its_claim_was_made_deletes_it() {
+    checked::unanswered();
 }
 
 #[test]
@@ -156,7 +184,12 @@ fn what_a_node_can_neither_make_nor_delete_is_made_elsewhere_when_a_person_says_
 
 #[test]
 fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_two_nodes() {
-    unable::infeasible();
+    infeasible::for_every_driver();
+}
+
+#[test]
+fn nodes_that_refuse_volumes_of_several_tenants_keep_none_from_other_nodes() {
+    infeasible::for_some_nodes();
 }
 
 #[test]
@@ -217,6 +250,11 @@ fn a_volume_that_was_let_go_of_is_not_deleted_again() {
 #[test]
 fn kubelet_alone_grows_what_tells_no_sizes() {
     unmeasured::kubelet_expands();
+}
+
+#[test]
+fn a_claim_shows_no_size_that_its_file_system_lacks_though_its_driver_was_just_upgraded() {
+    unmeasured::upgraded();
 }
 
 #[test]
@@ -281,6 +319,21 @@ fn a_kept_volume_grows_for_a_claim_that_asks_for_it_with_our_finalizer() {
 }
 
 #[test]
+fn a_kept_volume_whose_claim_goes_while_it_grows_is_not_asked_to_be_smaller_than_it_is() {
+    retained::claim_goes_while_it_grows();
+}
+
+#[test]
+fn a_recovered_claim_counts_what_its_storage_may_have_until_its_node_has_measured_it() {
+    recovered::while_its_node_is_away();
+}
+
+#[test]
+fn nothing_is_recovered_while_its_storage_may_be_growing() {
+    recovered::while_it_grows();
+}
+
+#[test]
 fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
     hostnames::taken();
     hostnames::another();
@@ -338,6 +391,11 @@ fn what_a_class_allows_and_says_counts_also_while_no_watch_tells_of_it() {
 }
 
 #[test]
+fn a_class_for_some_namespaces_has_no_volume_of_another_ones_claim_that_waited_for_it() {
+    limited::to_a_namespace();
+}
+
+#[test]
 fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
     lowered::while_it_expands(Kubernetes { expands: false });
     lowered::while_it_expands(Kubernetes { expands: true });
@@ -350,8 +408,20 @@ fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
 }
 
 #[test]
+fn a_request_that_is_lowered_because_growth_failed_late_counts_what_the_storage_has() {
+    lowered::failed_late();
+}
+
+#[test]
 fn a_request_that_is_lowered_counts_as_ordered_until_the_node_has_measured_less() {
     lowered::unanswered();
+}
+
+#[test]
+fn a_lowered_request_whose_node_volume_is_lost_counts_what_was_allocated_for_it() {
+    lowered::forgotten();
+    lowered::forgotten_without_room(Kubernetes { expands: false });
+    lowered::forgotten_without_room(Kubernetes { expands: true });
 }
 
 #[test]
@@ -462,6 +532,16 @@ fn a_node_volume_that_is_not_understood_is_named_and_keeps_no_claim_from_its_vol
 #[test]
 fn whoever_floods_the_webhooks_with_large_and_deep_questions_costs_no_memory() {
     flood::questions();
+}
+
+#[test]
+fn pods_that_ask_the_webhooks_without_end_delay_no_review_of_the_api_server() {
+    flood::small_questions();
+}
+
+#[test]
+fn a_tenant_that_edits_claims_without_end_delays_no_review_of_anothers_edits() {
+    tenants::edits();
 }
 
 #[test]
@@ -582,6 +662,36 @@ fn a_node_that_says_it_has_more_room_and_makes_nothing_keeps_no_claim() {
 }
 
 #[test]
+fn a_node_that_says_it_has_made_what_no_volume_can_be_made_of_keeps_no_claim() {
+    liar::keeps_no_claim(liar::Answer::Rejected);
+}
+
+#[test]
+fn a_node_whose_driver_answers_what_no_volume_can_have_keeps_no_claim_and_no_storage() {
+    unstorable::options_of_one_node();
+}
+
+#[test]
 fn a_node_that_fails_and_says_it_is_well_keeps_no_claim() {
     liar::keeps_no_claim(liar::Answer::Failed);
+}
+
+#[test]
+fn a_growth_that_failed_is_not_shown_as_done_however_much_the_driver_says() {
+    lowered::overstated_and_failed();
+}
+
+#[test]
+fn a_pod_whose_volume_another_pod_has_too_is_not_stopped() {
+    evictions::volume_of_two_pods();
+}
+
+#[test]
+fn a_pod_whose_init_container_fails_is_stopped_so_that_its_volume_grows() {
+    evictions::init_container_that_fails();
+}
+
+#[test]
+fn however_many_sets_grow_at_once_pods_are_stopped() {
+    evictions::many_sets();
 }

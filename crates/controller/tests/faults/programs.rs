@@ -140,16 +140,20 @@ impl World {
             .insert(name.to_owned(), program.unwrap());
     }
 
-    /// Runs the command `check` for a class. Returns whether it succeeded, and what it said.
-    pub fn check(&mut self, class: &str, more: &[&str]) -> (bool, String) {
+    /// The command `check` for a class.
+    pub fn check_command(&mut self, class: &str) -> Command {
         self.claims += 1;
-        let output = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"));
+        command
             .args(["check", "--namespace=default", "--class", class])
             .args(["--size=10Mi", "--larger-size=20Mi"])
-            .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
-            .args(more)
-            .output()
-            .unwrap();
+            .arg(format!("--kubeconfig={}", self.path("kubeconfig")));
+        command
+    }
+
+    /// Runs the command `check` for a class. Returns whether it succeeded, and what it said.
+    pub fn check(&mut self, class: &str, more: &[&str]) -> (bool, String) {
+        let output = self.check_command(class).args(more).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(said).unwrap())
     }

@@ -60,17 +60,16 @@ pub fn by_admission() {
     });
 }
 
-/// The driver answered options that a persistent volume must not have (`validateFlexVolumeSource` in
-/// pkg/apis/core/validation).
+/// Another admission webhook rejects the persistent volume. No other node could do better.
 pub fn volume() {
     tell(World::start(), |world| {
         world.start_on_a_node();
         let write = "POST PersistentVolume ";
-        let why = "spec.flexVolume.options: Invalid value: \"kubernetes.io/x\": must not use reserved namespaces";
-        world.server.refuse(write, refused(422, "Invalid", why));
+        let why = "admission webhook \"policy.example.com\" denied the request: no local volumes";
+        world.server.refuse(write, refused(403, "Forbidden", why));
         world.claim("data", "plain");
         world.eventually("its author to be told", |world| {
-            world.told("must not use reserved namespaces")
+            world.told("no local volumes")
         })?;
         let begun = Instant::now();
         world.eventually("some time to pass", |_| {
@@ -131,7 +130,8 @@ pub fn events() {
                 "ProvisioningFailed",
                 "no node",
             ];
-            all(event, &told) && all(waits, &["pvc-", "default/data", "no node"])
+            let names = ["pvc-", r#""namespace":"default""#, r#""claim":"data""#];
+            all(event, &told) && all(waits, &names) && all(waits, &["no node"])
         })
     });
 }

@@ -1,6 +1,6 @@
 //! Storage that stays because it was retained in time.
 
-use crate::world::{MEBI, World, tell};
+use crate::world::{MEBI, SCRIPT, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::{Value, json};
 use std::{
@@ -43,9 +43,7 @@ pub fn read_late() {
                 && read(world, "PersistentVolume") > volumes
         })?;
         for gone in [&node_volume, &volume] {
-            let free = json!({"metadata": {"finalizers": null}});
-            world.server.store().merge(gone, &free).unwrap();
-            world.server.store().remove(gone).unwrap();
+            world.remove_by_force(gone);
         }
         drop(hold);
         world.eventually("the agent to be done with the NodeVolume", |world| {
@@ -150,6 +148,54 @@ pub fn handed_on_to_a_held_claim() {
         }
         Ok(())
     });
+}
+
+/// The driver has grown the storage when its agent is killed, before it could tell. Meanwhile the claim is deleted.
+pub fn claim_goes_while_it_grows() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.class("outlives", &json!({"reclaimPolicy": "Retain"}));
+        world.start_on_a_node();
+        let begun = grow_and_hang(world);
+        world.claim("data", "outlives");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        world.ask_for("data", "100Mi");
+        world.eventually("the driver to have grown it", |_| {
+            fs::exists(&begun).unwrap()
+        })?;
+        world.kill("node");
+        fs::remove_file(&begun).unwrap();
+        world.delete_claim("data");
+        let deleted = Instant::now();
+        world.eventually("some time to pass", |_| {
+            deleted.elapsed() > Duration::from_secs(3)
+        })?;
+        let order = |world: &World| {
+            let node_volume = world.server.store().all("NodeVolume").remove(0);
+            node_volume["spec"]["size"].as_u64().unwrap()
+        };
+        assert_eq!(order(world), 100 * MEBI, "its node may have grown it");
+        world.start_agent("node", &[]);
+        world.eventually("the node to have measured it", |world| {
+            let node_volume = world.server.store().all("NodeVolume").remove(0);
+            node_volume["status"]["size"] == 100 * MEBI
+        })?;
+        assert_eq!(order(world), 100 * MEBI, "it has that");
+        Ok(())
+    });
+}
+
+/// Installs a driver that grows a volume to 100 MiB and then goes on only when it is called again. Returns the file that
+/// it makes meanwhile.
+fn grow_and_hang(world: &World) -> String {
+    let begun = world.path("begun");
+    let grows = format!(
+        r#"[ "$4" -lt 104857600 ] || [ -e {begun}-once ] || {{ echo "$4" >"$(volume "$2")/size"; touch {begun} {begun}-once; while [ -e {begun} ]; do sleep 0.1; done; }}"#
+    );
+    let script = SCRIPT
+        .replace("/var/lib/lab/plain", &world.path("node/storage"))
+        .replace("expandvolume)\n", &format!("expandvolume)\n{grows}\n"));
+    world.install_script("node", &script);
+    begun
 }
 
 /// Makes a claim for a kept volume.

@@ -1,12 +1,20 @@
 //! Writes of one tenant do not affect others.
 
-use crate::world::{World, tell};
+use crate::{
+    flood::{asked, connector, serve},
+    world::{World, tell},
+};
 use flexvol_apiserver::Key;
 use serde_json::{Map, Value, json};
 use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
+use tokio::runtime::Runtime;
 
 /// Creates a tenant's claim, with superfluous metadata.
 fn make_claim(world: &World, namespace: &str, name: &str, meta: &Value, class: &str, size: &str) {
@@ -146,5 +154,73 @@ pub fn annotated_class() {
         assert_eq!(node_volume["spec"]["parameters"]["pool"], "slow");
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// One tenant edits sizes without end. The API server asks about each edit, from its one address.
+pub fn edits() {
+    const AT_ONCE: usize = 60;
+    const EDITS: usize = 8;
+    tell(World::start(), |world| {
+        let ports = serve(world)?;
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let claim = |size: &str| {
+            let mut claim = world.the_claim("data");
+            claim["spec"]["resources"]["requests"]["storage"] = size.into();
+            claim
+        };
+        // A dry run costs the tenant nothing, and is judged like any other.
+        let question = json!({"request": {
+            "uid": "u-1", "namespace": "default", "dryRun": true,
+            "object": claim("20Mi"), "oldObject": claim("10Mi"),
+        }});
+        let question = Arc::new(question.to_string());
+        let set = |size: &str| {
+            json!({
+                "metadata": {"name": "db", "namespace": "other"},
+                "spec": {
+                    "serviceName": "db", "selector": {}, "template": {"spec": {"containers": []}},
+                    "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+                        "storageClassName": "plain", "resources": {"requests": {"storage": size}},
+                    }}],
+                },
+            })
+        };
+        let others = json!({"request": {
+            "uid": "u-2", "namespace": "other", "object": set("20Mi"), "oldObject": set("10Mi"),
+        }});
+        let others = others.to_string();
+        let (connector, runtime) = (connector(world), Runtime::new().unwrap());
+        let judged = || {
+            let answer = asked(&connector, 1, ports.webhooks, "/templates", &others);
+            let answer = runtime.block_on(answer);
+            answer.is_ok_and(|said| said.contains("JSONPatch"))
+        };
+        let answered = Arc::new(AtomicUsize::new(0));
+        for _ in 0..AT_ONCE {
+            let (connector, to) = (connector.clone(), ports.webhooks);
+            let (question, answered) = (Arc::clone(&question), Arc::clone(&answered));
+            runtime.spawn(async move {
+                loop {
+                    let answer = asked(&connector, 1, to, "/claims", &question).await;
+                    let is_judged = answer.is_ok_and(|said| said.contains("allowed"));
+                    answered.fetch_add(usize::from(is_judged), Ordering::Relaxed);
+                }
+            });
+        }
+        let begun = Instant::now();
+        world.eventually("the flood", |_| begun.elapsed() > Duration::from_secs(5))?;
+        let (begun, before) = (Instant::now(), answered.load(Ordering::Relaxed));
+        let count = (0..EDITS).filter(|_| judged()).count();
+        let took = begun.elapsed();
+        let answered = answered.load(Ordering::Relaxed);
+        println!(
+            "{count} of {EDITS} were judged in {took:?}, beside {} of {answered}",
+            answered - before
+        );
+        assert_eq!(count, EDITS, "each is judged, whatever others edit");
+        assert!(answered > 20, "{answered} edits are no flood");
+        Ok(())
     });
 }

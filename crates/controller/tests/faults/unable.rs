@@ -32,7 +32,7 @@ esac
 "#;
 
 /// Installs a driver that runs `first` before it makes a volume.
-fn install(world: &World, node: &str, first: &str) {
+pub fn install(world: &World, node: &str, first: &str) {
     let storage = world.path(&format!("{node}/storage"));
     std::fs::create_dir_all(&storage).unwrap();
     let script = include_str!("../../../../tests/kubernetes/plain.sh")
@@ -42,7 +42,7 @@ fn install(world: &World, node: &str, first: &str) {
 }
 
 /// Whether an event of the claim contains these words.
-fn told_of(world: &World, claim: &Value, words: &str) -> bool {
+pub fn told_of(world: &World, claim: &Value, words: &str) -> bool {
     let events = world.server.store().all("Event").into_iter();
     let mut of_claim =
         events.filter(|event| event["involvedObject"]["uid"] == claim["metadata"]["uid"]);
@@ -58,7 +58,7 @@ pub fn known(world: &mut World, nodes: usize) -> Result<(), String> {
     })
 }
 
-fn claims(world: &mut World, class: &str, names: &[String]) -> Result<(), String> {
+pub fn claims(world: &mut World, class: &str, names: &[String]) -> Result<(), String> {
     for name in names {
         world.claim(name, class);
     }
@@ -67,7 +67,7 @@ fn claims(world: &mut World, class: &str, names: &[String]) -> Result<(), String
     })
 }
 
-fn names(count: usize) -> Vec<String> {
+pub fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("c{number}")).collect()
 }
 
@@ -111,13 +111,9 @@ pub fn failing() {
             &json!({"volumeBindingMode": "WaitForFirstConsumer"}),
         );
         world.claim("late", "later");
-        let chosen = "volume.kubernetes.io/selected-node";
-        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
-        world.edit("late", &choose("b"));
-        world.eventually("the scheduler to be asked for another node", |world| {
-            world.the_claim("late")["metadata"]["annotations"][chosen].is_null()
-        })?;
-        world.edit("late", &choose("a"));
+        world.choose_node("late", "b");
+        world.wait_rescheduling("late")?;
+        world.choose_node("late", "a");
         world.eventually("it to be bound", |world| world.is_bound("late"))?;
         assert_eq!(world.nodes_of_storage(), ["a", "a"]);
         Ok(())
@@ -226,51 +222,6 @@ pub fn equal() {
         }
         assert_eq!(each.len(), 3, "{each:?}");
         assert!(each.values().all(|count| *count <= 5), "{each:?}");
-        Ok(())
-    });
-}
-
-/// A tenant requests less than the minimum size of every driver.
-pub fn infeasible() {
-    const CLAIMS: usize = 9;
-    tell(World::start(), |world| {
-        let least = r#" [ "$(value requestBytes "$2")" -ge 1048576 ] || { echo '{"status":"Failure","message":"a volume has at least 1Mi","errorClass":"infeasible"}' && exit 1; }"#;
-        for node in ["a", "b", "c"] {
-            world.node(node);
-            install(world, node, least);
-            world.start_agent(node, &[]);
-        }
-        world.start_controller(&["--rate=1000"]);
-        known(world, 3)?;
-        let claim = |number: usize| ("tenant", format!("c{number}"));
-        for number in 0..CLAIMS {
-            let (namespace, name) = claim(number);
-            world.make(
-                "PersistentVolumeClaim",
-                json!({
-                    "metadata": {"name": name, "namespace": namespace},
-                    "spec": {
-                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
-                        "resources": {"requests": {"storage": "1"}},
-                    },
-                }),
-            );
-        }
-        for number in 0..CLAIMS {
-            world.eventually("the claim to be refused", |world| {
-                let (namespace, name) = claim(number);
-                let claim = world.get("PersistentVolumeClaim", namespace, &name);
-                told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
-            })?;
-        }
-        let requests = world.server.requests();
-        let node_volumes = requests
-            .iter()
-            .filter(|asked| asked.starts_with("POST NodeVolume"));
-        assert_eq!(node_volumes.count(), 2 * CLAIMS, "no third node is asked");
-        claims(world, "plain", &names(1))?;
-        let claim = world.the_claim("c0");
-        assert!(!told_of(world, &claim, "node"), "it had a node at once");
         Ok(())
     });
 }

@@ -1,8 +1,9 @@
-//! Growth of volumes whose driver reports no sizes, without Kubernetes' own expander.
+//! Growth that kubelet has to finish or to do alone, without Kubernetes' own expander.
 
-use crate::world::{World, tell};
+use crate::world::{MEBI, SCRIPT, World, tell};
 use flexvol_apiserver::{Key, Kubernetes};
 use serde_json::json;
+use std::fs;
 
 /// A driver that makes volumes, whose file systems kubelet grows.
 const SIZELESS: &str = r#"#!/bin/sh
@@ -38,5 +39,43 @@ pub fn kubelet_expands() {
         world.server.store().merge_status(&claim, &grown).unwrap();
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The new version of a driver grows only the storage. It is installed just after the agent's last heartbeat, and the
+/// next one is a minute away.
+pub fn upgraded() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.start_on_a_node();
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        world.eventually("the heartbeat after that", |world| {
+            let calls = fs::read_to_string(world.path("calls")).unwrap();
+            let asked = |call: &&str| call.starts_with("capacity ");
+            calls.lines().filter(asked).count() == 2
+        })?;
+        let script = SCRIPT
+            .replace("/var/lib/lab/plain", &world.path("node/storage"))
+            .replace(r#""requiresFSResize":false"#, r#""requiresFSResize":true"#);
+        world.install_script("node", &script);
+        world.ask_for("data", "20Mi");
+        let told = |world: &World| {
+            let status = world.the_claim("data")["status"].clone();
+            (
+                status["capacity"]["storage"].clone(),
+                status["conditions"][0]["type"].clone(),
+            )
+        };
+        world.eventually("the growth to be told", |world| {
+            let (shown, waits) = told(world);
+            shown == "20Mi" || waits == "FileSystemResizePending"
+        })?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
+        assert_eq!(
+            told(world),
+            (json!("10Mi"), json!("FileSystemResizePending")),
+            "kubelet has to grow the file system first"
+        );
+        Ok(())
     });
 }

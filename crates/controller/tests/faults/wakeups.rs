@@ -142,9 +142,7 @@ pub fn handed_on_without_node_volume() {
             world.get("PersistentVolume", "", &name)["status"]["phase"] == "Released"
         })?;
         let key = Key::new("NodeVolume", "", &name);
-        let free = json!({"metadata": {"finalizers": null}});
-        world.server.store().merge(&key, &free).unwrap();
-        world.server.store().remove(&key).unwrap();
+        world.remove_by_force(&key);
         let nobody = json!({"spec": {"claimRef": null}});
         world.server.store().merge(&volume(&name), &nobody).unwrap();
         let available = json!({"phase": "Available"});

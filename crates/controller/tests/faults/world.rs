@@ -18,6 +18,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub const MEBI: u64 = 1 << 20;
 
+/// The annotation by which the scheduler chooses a claim's node.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
 pub struct World {
     /// Dropped first, before what the programs use.
     pub programs: Programs,
@@ -27,6 +30,8 @@ pub struct World {
     largest: BTreeMap<String, u64>,
     /// Number of claims that were created.
     pub claims: usize,
+    /// Whether the driver may be asked for less than there is: nobody knows better if its answer was lost.
+    pub may_ask_for_less: bool,
 }
 
 impl World {
@@ -46,6 +51,7 @@ impl World {
             programs: Programs::default(),
             largest: BTreeMap::new(),
             claims: 0,
+            may_ask_for_less: false,
         };
         world.class("plain", &json!({}));
         fs::write(world.path("kubeconfig"), world.server.kubeconfig()).unwrap();
@@ -120,6 +126,29 @@ impl World {
         );
     }
 
+    /// Chooses the node of a claim, as the scheduler does.
+    pub fn choose_node(&self, name: &str, node: &str) {
+        self.edit(
+            name,
+            &json!({"metadata": {"annotations": {SELECTED_NODE: node}}}),
+        );
+    }
+
+    /// Waits until the scheduler is asked for another node than it chose for the claim.
+    pub fn wait_rescheduling(&mut self, name: &str) -> Result<(), String> {
+        self.eventually("the scheduler to be asked for another node", |world| {
+            world.the_claim(name)["metadata"]["annotations"][SELECTED_NODE].is_null()
+        })
+    }
+
+    /// Removes an object together with its finalizers, as an administrator does by force.
+    pub fn remove_by_force(&self, key: &Key) {
+        let free = json!({"metadata": {"finalizers": null}});
+        let mut store = self.server.store();
+        store.merge(key, &free).unwrap();
+        store.remove(key).unwrap();
+    }
+
     pub fn delete_claim(&self, name: &str) {
         let key = Key::new("PersistentVolumeClaim", "default", name);
         self.server.store().remove(&key).unwrap();
@@ -180,8 +209,8 @@ impl World {
         all
     }
 
-    /// Waits for a condition, and checks meanwhile that no storage shrinks, no claim has two storages, and no program
-    /// exits by itself.
+    /// Waits for a condition, and checks meanwhile that no storage shrinks, nor would if the driver did as it is asked,
+    /// that no claim has two storages, and that no program exits by itself.
     pub fn eventually(
         &mut self,
         what: &str,
@@ -200,6 +229,13 @@ impl World {
             self.largest
                 .retain(|volume, _| storage.contains_key(volume));
             for (volume, size) in storage {
+                let (node, name) = volume.split_once('/').unwrap();
+                let less = self.path(&format!("{node}/storage/{name}/asked-for-less"));
+                if !self.may_ask_for_less
+                    && let Ok(less) = fs::read_to_string(less)
+                {
+                    return Err(format!("storage of {size} was asked to be {less}"));
+                }
                 let largest = self.largest.entry(volume).or_default();
                 if size > 0 && size < *largest {
                     return Err(format!("storage of {largest} shrank to {size}"));
@@ -215,15 +251,16 @@ impl World {
         Ok(())
     }
 
+    /// The names of the programs' logs.
+    pub fn log_files(&self) -> impl Iterator<Item = String> {
+        let running = self.programs.running.keys();
+        running.map(|name| format!("{name}.log"))
+    }
+
     /// All requests, and the programs' logs.
     pub fn log(&self) -> String {
         let mut text = self.server.requests().join("\n");
-        let logs = self
-            .programs
-            .running
-            .keys()
-            .map(|name| format!("{name}.log"));
-        for file in logs.chain(["calls".to_owned()]) {
+        for file in self.log_files().chain(["calls".to_owned()]) {
             let said = fs::read_to_string(self.path(&file)).unwrap_or_default();
             text += &format!("\n{file}:\n{said}");
         }

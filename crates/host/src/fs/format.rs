@@ -59,7 +59,7 @@ pub fn mkfs(
     if size < minimum {
         return Err(Error::new(
             ErrorKind::Invalid,
-            format!("{filesystem} needs a volume of {minimum} or more, this one has {size}"),
+            format!("{filesystem} needs a volume of {minimum:#} or more, this one has {size:#}"),
         ));
     }
     let tool = Tool::find(&format!("mkfs.{filesystem}"))?;
@@ -79,11 +79,21 @@ pub fn mkfs(
     device.sync()?;
     match probe::quick(device) {
         Content::Formatted(found) if found.filesystem == filesystem && found.uuid == uuid => Ok(()),
-        found => Err(Error::new(
-            ErrorKind::Storage,
-            format!("cannot make the {filesystem}: the tool succeeded and something else is there"),
-        )
-        .because(format!("{found:?} instead of {uuid}"))),
+        found => {
+            let found = match found {
+                Content::Blank => "nothing".to_owned(),
+                Content::Formatted(found) => format!("{} {}", found.filesystem, found.uuid),
+                Content::Foreign(what) => what.to_owned(),
+                Content::Unreadable => "nothing that can be read".to_owned(),
+            };
+            Err(Error::new(
+                ErrorKind::Storage,
+                format!(
+                    "cannot make the {filesystem}: the tool succeeded and something else is there"
+                ),
+            )
+            .because(format!("found {found} instead of {filesystem} {uuid}")))
+        }
     }
 }
 

@@ -58,7 +58,11 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
             ErrorKind::Conflict,
             "the volume's image is attached to several loop devices; detach those that are not mounted",
         )
-        .because(format!("loop devices {found:?}"))),
+        .because(found
+            .iter()
+            .map(|number| format!("/dev/loop{number}"))
+            .collect::<Vec<_>>()
+            .join(", "))),
     }
 }
 

@@ -1,6 +1,7 @@
-//! Changes of the logical volumes in a group or thin pool.
+//! Changes of the logical volumes in a group or thin pool. Each is made on the group's `disks` as the caller just read
+//! them: LVM sees no other, whatever has come to the node meanwhile.
 
-use super::{group_or_thin_pool::GroupOrThinPool, view::LogicalVolume};
+use super::{command, group_or_thin_pool::GroupOrThinPool, own::Disks, view::LogicalVolume};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::BorrowedFd;
 
@@ -20,6 +21,7 @@ impl GroupOrThinPool {
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when there is no room.
     pub fn create(
         &self,
+        disks: &Disks,
         name: &str,
         size: Bytes,
         tag: &str,
@@ -43,64 +45,66 @@ impl GroupOrThinPool {
             }
         }
         words.push(&self.group);
-        self.change_devices("make the volume", &words, (name, None), &[hold])
+        self.change_devices(disks, "make the volume", &words, (name, None), &[hold])
     }
 
     /// Replaces a volume's tag, in one commit of the metadata.
     ///
     /// # Errors
     /// When the old tag may still be there.
-    pub fn retag(&self, name: &str, old: Option<&str>, new: &str) -> Result<()> {
+    pub fn retag(&self, disks: &Disks, name: &str, old: Option<&str>, new: &str) -> Result<()> {
         let path = self.path(name);
         let mut words = vec!["lvchange"];
         if let Some(old) = old {
             words.extend(["--deltag", old]);
         }
         words.extend(["--addtag", new, &path]);
-        self.change("mark the volume", &words, &[])
+        self.change(disks, "mark the volume", &words)
     }
 
     /// Removes a tag from a volume.
     ///
     /// # Errors
     /// When the tag may still be there.
-    pub fn untag(&self, name: &str, tag: &str) -> Result<()> {
+    pub fn untag(&self, disks: &Disks, name: &str, tag: &str) -> Result<()> {
         let words = ["lvchange", "--deltag", tag, &self.path(name)];
-        self.change("mark the volume", &words, &[])
+        self.change(disks, "mark the volume", &words)
     }
 
     /// Extends a volume. LVM does not touch its file system.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) when there is no room.
-    pub fn extend(&self, volume: &LogicalVolume, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
+    pub fn extend(
+        &self,
+        disks: &Disks,
+        volume: &LogicalVolume,
+        to: Bytes,
+        hold: BorrowedFd<'_>,
+    ) -> Result<()> {
         let (size, path) = (format!("{}b", to.0), self.path(&volume.name));
         let words = ["lvextend", "-y", "-L", &size, &path];
-        self.change_devices(
-            "grow the volume",
-            &words,
-            (&volume.name, Some(&volume.uuid)),
-            &[hold],
-        )
+        let changed = (volume.name.as_str(), Some(volume.uuid.as_str()));
+        self.change_devices(disks, "grow the volume", &words, changed, &[hold])
     }
 
     /// Activates a volume or a thin pool.
     ///
     /// # Errors
     /// When it may have no device afterwards.
-    pub(super) fn activate(&self, name: &str, uuid: Option<&str>) -> Result<()> {
+    pub(super) fn activate(&self, disks: &Disks, name: &str, uuid: Option<&str>) -> Result<()> {
         // `-K` because thin snapshots, which can be adopted, have the activation-skip flag.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
-        self.load_devices("activate the volume", &words, (name, uuid))
+        self.load_devices(disks, "activate the volume", &words, (name, uuid), &[])
     }
 
     /// Deactivates a volume that is not in use.
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](flexvol_sdk::ErrorKind::Storage) when it is in use.
-    pub(super) fn deactivate(&self, name: &str) -> Result<()> {
+    pub(super) fn deactivate(&self, disks: &Disks, name: &str) -> Result<()> {
         let words = ["lvchange", "-an", &self.path(name)];
-        self.change_in_doubt("deactivate the volume", &words)
+        command::change("deactivate the volume", &words, disks.paths(), &[])
     }
 
     /// Reloads a volume's device from LVM's metadata: its size becomes right, and it is resumed. All disks below must
@@ -108,28 +112,28 @@ impl GroupOrThinPool {
     ///
     /// # Errors
     /// When the device may still differ from the metadata.
-    pub(super) fn refresh(&self, name: &str) -> Result<()> {
+    pub(super) fn refresh(&self, disks: &Disks, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.reload_devices("refresh the volume's device", &words)
+        command::change("refresh the volume's device", &words, disks.paths(), &[])
     }
 
     /// Removes a volume. LVM refuses while it is open.
     ///
     /// # Errors
     /// When the volume may still be there.
-    pub(super) fn remove(&self, volume: &LogicalVolume) -> Result<()> {
+    pub(super) fn remove(&self, disks: &Disks, volume: &LogicalVolume) -> Result<()> {
         let words = ["lvremove", "-y", &self.path(&volume.name)];
         let changed = (volume.name.as_str(), Some(volume.uuid.as_str()));
-        self.change_devices("remove the volume", &words, changed, &[])
+        self.change_devices(disks, "remove the volume", &words, changed, &[])
     }
 
     /// Renames a volume.
     ///
     /// # Errors
     /// When the volume may still have its old name.
-    pub fn rename(&self, volume: &LogicalVolume, new: &str) -> Result<()> {
+    pub fn rename(&self, disks: &Disks, volume: &LogicalVolume, new: &str) -> Result<()> {
         let words = ["lvrename", "-y", &self.group, &volume.name, new];
         let changed = (new, Some(volume.uuid.as_str()));
-        self.change_devices("rename the volume", &words, changed, &[])
+        self.change_devices(disks, "rename the volume", &words, changed, &[])
     }
 }

@@ -50,11 +50,16 @@ const FIRST_IPC: &str = "ipc:[4026531839]";
 
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns how many changes this process made, or began and left to LVM. Reports from before the last change may be
-/// stale.
+/// Returns how many changes of metadata this process made, or began and left to LVM. Reports from before the last one
+/// may be stale.
 #[must_use]
 pub fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
+}
+
+/// Counts a change of metadata that is about to be made.
+pub(super) fn count_change() {
+    CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
 fn udev_hears() -> bool {
@@ -112,9 +117,7 @@ pub(super) fn attempt(
         at_deadline: AtDeadline::Leave,
         inherit: &hold,
     };
-    let output = run(arguments, disks, &limits, None);
-    CHANGES.fetch_add(1, Ordering::Relaxed);
-    output
+    run(arguments, disks, &limits, None)
 }
 
 /// Checks that LVM made a change.

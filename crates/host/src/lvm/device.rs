@@ -23,14 +23,14 @@ pub fn resume(device: DeviceNumber) -> Result<()> {
                 group: found.group.clone(),
                 thin_pool: None,
             };
-            refresh(&place, &found).map(drop)
+            refresh(&place, &place.disks()?, &found).map(drop)
         }
         _ => Ok(()),
     }
 }
 
 /// Refreshes what the device lies on and then the device, and reads its state again.
-fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> {
+fn refresh(place: &GroupOrThinPool, disks: &Disks, found: &Mapping) -> Result<Option<Mapping>> {
     let stopped = || {
         Error::new(
             ErrorKind::Storage,
@@ -40,13 +40,13 @@ fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> 
     if let Some(below) = &found.stopped_below
         && *below != found.volume
     {
-        place.refresh(below)?;
+        place.refresh(disks, below)?;
         // LVM would hang on the suspended device too.
         if mapping::of(found.number)?.is_some_and(|now| now.stopped_below.is_some()) {
             return Err(stopped());
         }
     }
-    place.refresh(&found.volume)?;
+    place.refresh(disks, &found.volume)?;
     match mapping::of(found.number)? {
         Some(found) if found.suspended => Err(stopped()),
         found => Ok(found),
@@ -110,7 +110,7 @@ pub fn device(
     may_be_cut: bool,
     hint: Option<u32>,
 ) -> Result<Device> {
-    let (size, before) = (volume.size, command::changes());
+    let size = volume.size;
     let is_it = |found: &Mapping| found.uuid == volume.uuid;
     let gone = || {
         Error::new(
@@ -128,12 +128,12 @@ pub fn device(
     let mut found = match known {
         Some(found) => found,
         None => {
-            place.activate(&volume.name, Some(&volume.uuid))?;
+            place.activate(disks, &volume.name, Some(&volume.uuid))?;
             mapping::find(None, is_it)?.ok_or_else(gone)?
         }
     };
     if found.suspended {
-        found = refresh(place, &found)?.ok_or_else(gone)?;
+        found = refresh(place, disks, &found)?.ok_or_else(gone)?;
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
@@ -143,27 +143,26 @@ pub fn device(
     if has > size && !(may_be_cut && ends_before(&device, size)?) {
         return Err(Error::new(
             ErrorKind::Storage,
-            format!("the volume had {has} and has only {size} now; restore its full size"),
+            format!("the volume had {has:#} and has only {size:#} now; restore its full size"),
         ));
     }
     if has != size {
         drop(device);
-        found = refresh(place, &found)?.ok_or_else(gone)?;
+        found = refresh(place, disks, &found)?.ok_or_else(gone)?;
         device = open(&found)?;
         has = device.size()?;
     }
     if has != size {
         return Err(Error::new(
             ErrorKind::Storage,
-            format!("the volume has {size} and its device {has}, also after a refresh"),
+            format!("the volume has {size:#} and its device {has:#}, also after a refresh"),
         ));
     }
-    // A disk may have been added or removed since.
-    let now = (command::changes() != before).then(|| place.disks());
-    let now = now.transpose()?;
     // While the device is open, its number cannot be reused.
-    let owner = now.as_ref().unwrap_or(disks).owner_of(found.number)?;
-    owner.expect_own()?;
+    if disks.owner_of(found.number)? != DeviceOwner::Own {
+        // A disk may have been added or removed since.
+        place.disks()?.owner_of(found.number)?.expect_own()?;
+    }
     if found.read_only {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -231,8 +230,13 @@ fn opened(number: DeviceNumber) -> Result<Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Storage`] when the device is still there or in use.
-pub fn deactivate_checked(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
-    place.deactivate(name)?;
+pub fn deactivate_checked(
+    place: &GroupOrThinPool,
+    disks: &Disks,
+    name: &str,
+    uuid: &str,
+) -> Result<()> {
+    place.deactivate(disks, name)?;
     match mapping::find(None, |found| found.uuid == uuid)? {
         None => Ok(()),
         Some(_) => Err(Error::new(
@@ -246,11 +250,11 @@ pub fn deactivate_checked(place: &GroupOrThinPool, name: &str, uuid: &str) -> Re
 ///
 /// # Errors
 /// When the volume may still be there.
-pub fn remove(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
+pub fn remove(place: &GroupOrThinPool, disks: &Disks, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
-        deactivate_checked(place, &volume.name, &volume.uuid)?;
+        deactivate_checked(place, disks, &volume.name, &volume.uuid)?;
     }
-    place.remove(volume)
+    place.remove(disks, volume)
 }
 
 /// Removes the device of a volume that LVM failed to create and that is not in the group's metadata. If the kernel does

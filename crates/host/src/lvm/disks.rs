@@ -9,6 +9,7 @@ use super::{
     remembered::DIRECTORIES as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow},
     rows::{Row, rows},
+    sync::sync,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
@@ -18,87 +19,79 @@ use std::{
 
 impl GroupOrThinPool {
     /// Changes the group's metadata, on its own disks only, and only if no disk is missing.
-    pub(super) fn change(
-        &self,
-        doing: &str,
-        words: &[&str],
-        hold: &[BorrowedFd<'_>],
-    ) -> Result<()> {
-        let disks = self.disks()?;
+    pub(super) fn change(&self, disks: &Disks, doing: &str, words: &[&str]) -> Result<()> {
         disks.expect_none_away()?;
-        self.change_on(doing, words, &disks, hold)
+        disks.expect_in_place()?;
+        command::count_change();
+        self.change_on(disks, doing, words, &[])
     }
 
-    /// Runs a change on `disks`. If a disk was added to the group after `disks` were read, LVM does not see it and
-    /// marks it as missing in the metadata; that mark is removed again.
+    /// Runs a change on `disks`. If a disk was added to the group after `disks` were read, or went meanwhile, LVM does not
+    /// see it and marks it as missing in the metadata; that mark is removed again from each disk that is there.
     fn change_on(
         &self,
+        disks: &Disks,
         doing: &str,
         words: &[&str],
-        disks: &Disks,
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
         let output = command::attempt(words, disks.paths(), hold)?;
         if command::misses_a_disk(&output)
-            && let Err(error) = self.restore_added(disks)
+            && let Err(error) = self.restore_missing(disks)
         {
             log::warn!(
-                "a disk that came into the volume group counts as missing; `vgextend --restoremissing` gives it back: {}",
+                "a disk of the volume group counts as missing; `vgextend --restoremissing` gives it back: {}",
                 error.report()
             );
         }
         command::expect_changed(doing, output)
     }
 
-    fn restore_added(&self, before: &Disks) -> Result<()> {
+    fn restore_missing(&self, before: &Disks) -> Result<()> {
         let rows = self.disk_rows()?.into_iter();
-        let added = rows.filter(|disk| !disk.pv_missing.is_empty() && before.lacks(&disk.pv_uuid));
-        let added: Vec<_> = added.map(|disk| disk.pv_name).collect();
-        if added.is_empty() {
+        // One that is not there has no path.
+        let marked = rows.filter(|disk| {
+            let is_there = disk.pv_name.starts_with('/');
+            !disk.pv_missing.is_empty() && is_there && before.is_newly_missing(&disk.pv_uuid)
+        });
+        let marked: Vec<_> = marked.map(|disk| disk.pv_name).collect();
+        if marked.is_empty() {
             return Ok(());
         }
         let mut words = vec!["vgextend", "--restoremissing", &self.group];
-        words.extend(added.iter().map(String::as_str));
-        let shown = [before.paths(), &added].concat();
-        let doing = "give back the disk that came into the volume group";
-        command::change(doing, &words, &shown, &[])
+        words.extend(marked.iter().map(String::as_str));
+        let mut shown = [before.paths(), &marked].concat();
+        shown.sort_unstable();
+        shown.dedup();
+        let doing = "give back a disk of the volume group";
+        command::count_change();
+        command::change(doing, &words, &shown, &[])?;
+        sync(&shown)
     }
 
     /// Runs a change that also gives the kernel new device tables. `volume` is the name of the changed volume, and its
     /// UUID if it has one already.
     pub(super) fn change_devices(
         &self,
+        disks: &Disks,
         doing: &str,
         words: &[&str],
         volume: (&str, Option<&str>),
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let disks = self.disks()?;
         disks.expect_none_away()?;
-        self.load(doing, words, volume, disks, hold)
+        disks.expect_in_place()?;
+        command::count_change();
+        self.load_devices(disks, doing, words, volume, hold)
     }
 
     /// Runs a command that only gives the kernel device tables, also while a disk is missing.
     pub(super) fn load_devices(
         &self,
-        doing: &str,
-        words: &[&str],
-        volume: (&str, Option<&str>),
-    ) -> Result<()> {
-        self.load(doing, words, volume, self.disks()?, &[])
-    }
-
-    /// Runs such a command for a device that already exists.
-    pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
-        command::change(doing, words, self.disks()?.paths(), &[])
-    }
-
-    fn load(
-        &self,
+        disks: &Disks,
         doing: &str,
         words: &[&str],
         (volume, uuid): (&str, Option<&str>),
-        disks: Disks,
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
         let changed = Changed {
@@ -109,17 +102,12 @@ impl GroupOrThinPool {
         };
         let found = disks.possible_conflicts(&changed)?;
         if !found.is_empty() {
+            // What is on a disk that was added meanwhile is no stranger's.
+            disks.expect_same(&self.disks()?)?;
             let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;
             disks.remove_conflicts(found, &changed, &rows)?;
         }
-        self.change_on(doing, words, &disks, hold)
-    }
-
-    /// Runs a command that changes no metadata, even if the metadata are in doubt.
-    pub(super) fn change_in_doubt(&self, doing: &str, words: &[&str]) -> Result<()> {
-        let disks = self.disks();
-        let shown = disks.as_ref().map_or(&[][..], Disks::paths);
-        command::change(doing, words, shown, &[])
+        self.change_on(disks, doing, words, hold)
     }
 
     /// Returns the disks of the one group of this name that is a pool or has a thin pool that is one. If the node

@@ -12,7 +12,7 @@ use super::{
     view::View,
 };
 use crate::pool::PoolId;
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use flexvol_sdk::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
 /// Options of every report: JSON, sizes in bytes.
@@ -63,9 +63,18 @@ impl GroupOrThinPool {
         words.extend(GroupReport::words(selection.as_deref()));
         words.push(&self.group);
         let found = GroupReport::parse(&self.printed(&words)?)?;
+        let usable = found
+            .pv
+            .iter()
+            .filter(|disk| !disk.pv_allocatable.is_empty());
+        let free_of_disks = usable.map(|disk| disk.pv_free).collect();
         let disks = Disks::from(found.pv);
         if let Some(view) = view(found.lv, thin_pool) {
-            return Ok(View { disks, ..view });
+            return Ok(View {
+                disks,
+                free_of_disks,
+                ..view
+            });
         }
         if thin_pool.is_some() {
             return Err(Error::new(
@@ -78,6 +87,7 @@ impl GroupOrThinPool {
         let group = found.vg.into_iter().next().ok_or_else(|| self.missing())?;
         Ok(View {
             disks,
+            free_of_disks,
             ..View::from(group)
         })
     }
@@ -92,34 +102,35 @@ impl GroupOrThinPool {
     /// [`ErrorKind::Conflict`] for a copy while the original is there, and when the node remembers another pool or the
     /// pool cannot be identified.
     pub fn init(&self, replaces: bool) -> Result<(PoolId, bool)> {
+        let view = self.look_at_any(Which::All)?;
         if !replaces {
-            self.expect_not_replacing(&self.look_at_any(Which::All)?)?;
+            self.expect_not_replacing(&view)?;
         }
-        let (id, made) = self.tag()?;
+        let (id, made) = self.tag(view)?;
         self.remember(id)?;
         Ok((id, made))
     }
 
-    fn tag(&self) -> Result<(PoolId, bool)> {
-        let place = match &self.thin_pool {
+    fn tag(&self, view: View) -> Result<(PoolId, bool)> {
+        let (view, verb, path) = match &self.thin_pool {
             Some(pool) => {
                 self.thin_pool()?.expect_zeroes()?;
                 let path = self.path(pool);
                 let doing = "make the thin pool fail when it is full";
                 let words = ["lvchange", "-y", "--errorwhenfull", "y", &path];
-                self.change_devices(doing, &words, (pool, None), &[])?;
-                ("lvchange", path)
+                self.change_devices(&view.disks, doing, &words, (pool, None), &[])?;
+                // Another process may have made it a pool meanwhile.
+                (self.look_at_any(Which::All)?, "lvchange", path)
             }
-            None => ("vgchange", self.group.clone()),
+            None => (view, "vgchange", self.group.clone()),
         };
-        let view = self.look_at_any(Which::All)?;
         let copied = view.pool_tag()?;
         let key = match &copied {
             // With a new key, the handles of these volumes could not be read.
             None if view.has_our_volumes() => return Err(tag_is_lost()),
             None => PoolKey::random()?,
             Some(tag) if tag.group == view.uuid => {
-                sync(self.disks()?.paths())?;
+                sync(view.disks.paths())?;
                 return Ok((tag.key.id(), false));
             }
             Some(tag) => {
@@ -127,15 +138,14 @@ impl GroupOrThinPool {
                 tag.key
             }
         };
-        let (verb, path) = place;
         let tag = pool_tag(key, &view.uuid);
         let mut words = vec![verb, "--addtag", &tag];
         if let Some(copied) = &copied {
             words.extend(["--deltag", copied.text]);
         }
         words.push(&path);
-        self.change("make it a pool", &words, &[])?;
-        sync(self.disks()?.paths())?;
+        self.change(&view.disks, "make it a pool", &words)?;
+        sync(view.disks.paths())?;
         // Another process may have done the same concurrently; then there are two tags, and this fails.
         Ok((self.look_at_any(Which::All)?.id()?, true))
     }
@@ -154,17 +164,6 @@ impl GroupOrThinPool {
             ));
         }
         Ok(())
-    }
-
-    /// Returns the space that volumes may still take of the group's allocatable disks.
-    ///
-    /// # Errors
-    /// As for [`GroupOrThinPool::look`].
-    pub fn room(&self, stripes: u32) -> Result<Bytes> {
-        let usable = self.disk_rows()?.into_iter();
-        let usable = usable.filter(|disk| !disk.pv_allocatable.is_empty());
-        let free = usable.map(|disk| disk.pv_free).collect();
-        Ok(Bytes(spread(free, stripes)))
     }
 
     /// Returns the disks of the group. LVM commits a change by writing to them, but never flushes their caches
@@ -306,34 +305,6 @@ fn says_missing(said: &str, group: &str) -> bool {
         || said.contains(&format!("Failed to find logical volume \"{group}/"))
 }
 
-/// Returns the space that a volume over `stripes` disks can have, given the free space of each disk: the disks with the
-/// most free space contribute equal amounts, round by round (`_find_some_parallel_space` in LVM's
-/// lib/metadata/lv_manip.c).
-fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
-    let Ok(stripes) = usize::try_from(stripes.max(1)) else {
-        return 0;
-    };
-    if stripes == 1 {
-        return free.iter().fold(0, |sum, disk| sum.saturating_add(*disk));
-    }
-    let Some(others) = free.len().checked_sub(stripes) else {
-        return 0;
-    };
-    let mut room: u64 = 0;
-    loop {
-        free.sort_unstable();
-        let emptiest = &mut free[others..];
-        let least = emptiest[0];
-        if least == 0 {
-            return room;
-        }
-        for disk in emptiest {
-            *disk -= least;
-        }
-        room = room.saturating_add(least.saturating_mul(stripes as u64));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,25 +324,6 @@ mod tests {
             ("Volume group \"vg01\" not found", false),
         ] {
             assert_eq!(says_missing(said, "vg0"), missing, "{said}");
-        }
-    }
-
-    #[test]
-    fn a_striped_volume_takes_the_same_from_each_disk() {
-        for (free, stripes, room) in [
-            (vec![], 1, 0),
-            (vec![5, 7], 1, 12),
-            (vec![5, 7], 2, 10),
-            (vec![5], 2, 0),
-            (vec![10, 6, 6], 2, 20),
-            (vec![10, 6, 6], 3, 18),
-            (vec![4, 4, 4, 4], 2, 16),
-        ] {
-            assert_eq!(
-                spread(free.clone(), stripes),
-                room,
-                "{free:?} over {stripes}"
-            );
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Disks {
     prefix: String,
     /// Paths of the disks that are present and not marked as missing.
     paths: Vec<String>,
+    /// Device numbers at these paths.
+    numbers: Vec<Option<DeviceNumber>>,
     /// LVM's UUIDs of all disks.
     uuids: Vec<String>,
     /// Number of disks that are not present or marked as missing.
@@ -87,20 +89,21 @@ impl Disks {
         let mut own = BTreeSet::new();
         let mut complete = !disks.is_empty();
         for (path, _) in &disks {
-            match fs::metadata(path) {
-                Ok(disk) => {
-                    let number = DeviceNumber::from_raw(disk.rdev());
+            match number_at(path) {
+                Some(number) => {
                     own.extend(paths_of(&directory(number)).unwrap_or_default());
                     own.insert(number);
                 }
-                Err(_) => complete = false,
+                None => complete = false,
             }
         }
         let away = disks.iter().filter(|(_, is_missing)| *is_missing).count();
         let there = disks.into_iter().filter(|(_, is_missing)| !is_missing);
+        let paths: Vec<_> = there.map(|(path, _)| path).collect();
         Disks {
             prefix: format!("LVM-{}", group.replace('-', "")),
-            paths: there.map(|(path, _)| path).collect(),
+            numbers: paths.iter().map(|path| number_at(path)).collect(),
+            paths,
             uuids: Vec::new(),
             away,
             own,
@@ -113,7 +116,7 @@ impl Disks {
     }
 
     /// Whether no disk of the group has this UUID.
-    pub(super) fn lacks(&self, uuid: &str) -> bool {
+    fn lacks(&self, uuid: &str) -> bool {
         !self.uuids.iter().any(|known| known == uuid)
     }
 
@@ -140,6 +143,37 @@ impl Disks {
                 self.paths.len() + self.away
             ),
         ))
+    }
+
+    /// Checks that every disk is still where LVM found it. LVM would mark one that has gone as missing in the metadata, or
+    /// believe what another disk at its path says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when a disk has gone or has another number.
+    pub(super) fn expect_in_place(&self) -> Result<()> {
+        let mut disks = self.paths.iter().zip(&self.numbers);
+        match disks.find(|(path, number)| number_at(path) != **number) {
+            None => Ok(()),
+            Some((path, _)) => {
+                Err(changed().because(format!("{path} has gone, or is another disk")))
+            }
+        }
+    }
+
+    /// Checks that these are the disks that the group has `now`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when a disk was added or removed.
+    pub(super) fn expect_same(&self, now: &Disks) -> Result<()> {
+        match (&self.own, self.away) == (&now.own, now.away) {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+
+    /// Whether a disk that LVM says is missing was none of the missing ones when these disks were read.
+    pub(super) fn is_newly_missing(&self, uuid: &str) -> bool {
+        self.away == 0 || self.lacks(uuid)
     }
 
     /// Returns the owner of a device.
@@ -199,6 +233,18 @@ impl Disks {
     pub(super) fn names(&self, uuid: &str) -> bool {
         uuid.starts_with(&self.prefix)
     }
+}
+
+fn changed() -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        "the disks of the volume group changed meanwhile; try again",
+    )
+}
+
+fn number_at(path: &str) -> Option<DeviceNumber> {
+    let disk = fs::metadata(path).ok()?;
+    Some(DeviceNumber::from_raw(disk.rdev()))
 }
 
 /// Returns the kernel's name of a device.

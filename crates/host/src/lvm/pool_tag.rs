@@ -143,6 +143,7 @@ mod tests {
                     free: Bytes(500 << 10),
                 },
                 disks: super::super::own::Disks::default(),
+                free_of_disks: Vec::new(),
                 volumes: Vec::new(),
             };
             view.id().map_err(|error| error.kind())

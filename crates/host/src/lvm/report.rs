@@ -57,6 +57,7 @@ impl From<GroupRow> for View {
             free: Bytes(row.vg_free),
             metadata: metadata(row.vg_mda_free, row.vg_mda_size),
             disks: Disks::default(),
+            free_of_disks: Vec::new(),
             volumes: Vec::new(),
         }
     }
@@ -90,6 +91,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             free: Bytes(row.vg_free),
             metadata: metadata(row.vg_mda_free, row.vg_mda_size),
             disks: Disks::default(),
+            free_of_disks: Vec::new(),
             volumes: Vec::new(),
         }
     };

@@ -71,7 +71,7 @@ impl GroupOrThinPool {
     /// not zero blocks, [`ErrorKind::Storage`] when it is broken; otherwise as for [`GroupOrThinPool::look`].
     pub fn available(&self, view: &View, rules: &Rules) -> Result<Bytes> {
         let pool = match rules.overcommit {
-            true => self.awake()?,
+            true => self.awake(view)?,
             false => {
                 let pool = self.thin_pool.as_ref().map(|_| self.thin_pool());
                 pool.transpose()?
@@ -94,7 +94,7 @@ impl GroupOrThinPool {
         let reserve = rules.reserve.of(view.size);
         view.disks.expect_none_away()?;
         let free = match pool.map(usable).transpose()? {
-            None => self.room(rules.layout.stripes)?,
+            None => view.room(rules.layout.stripes),
             Some(pool) if rules.overcommit => unwritten(view.size, &pool)?,
             Some(_) => view.size.saturating_sub(self.promised(view)),
         };
@@ -108,12 +108,12 @@ impl GroupOrThinPool {
     /// # Errors
     /// [`ErrorKind::Exhausted`] when it may not; otherwise as for [`GroupOrThinPool::available`].
     pub fn expect_room(&self, has: Bytes, wanted: Bytes, view: &View, rules: &Rules) -> Result<()> {
-        let available = self.left(self.awake()?, view, rules)?;
+        let available = self.left(self.awake(view)?, view, rules)?;
         let more = wanted.saturating_sub(has);
         if more > available {
             return Err(Error::new(
                 ErrorKind::Exhausted,
-                format!("the volume needs {more} more and the pool has {available} to give"),
+                format!("the volume needs {more:#} more and the pool has {available:#} to give"),
             ));
         }
         // Even with overcommit, a single volume cannot be larger than the pool.
@@ -121,7 +121,7 @@ impl GroupOrThinPool {
             return Err(Error::new(
                 ErrorKind::Exhausted,
                 format!(
-                    "the volume would have {wanted} and the whole pool has {}",
+                    "the volume would have {wanted:#} and the whole pool has {:#}",
                     view.size
                 ),
             ));
@@ -139,7 +139,7 @@ impl GroupOrThinPool {
 
     /// Returns the state of an active thin pool, because only that has fill levels. Activates an inactive pool for the
     /// query.
-    fn awake(&self) -> Result<Option<ThinPool>> {
+    fn awake(&self, view: &View) -> Result<Option<ThinPool>> {
         let Some(name) = &self.thin_pool else {
             return Ok(None);
         };
@@ -147,10 +147,10 @@ impl GroupOrThinPool {
         if pool.metadata.is_some() {
             return Ok(Some(pool));
         }
-        self.activate(name, None)?;
+        self.activate(&view.disks, name, None)?;
         let pool = self.thin_pool();
         // Fails if a volume was activated meanwhile, because that needs the pool.
-        if let Err(error) = self.deactivate(name) {
+        if let Err(error) = self.deactivate(&view.disks, name) {
             log::warn!("the thin pool stays active: {}", error.report());
         }
         pool.map(Some)

@@ -20,6 +20,8 @@ pub struct View {
     pub metadata: Metadata,
     /// The disks of the group.
     pub disks: Disks,
+    /// Free space of each disk on which LVM may allocate.
+    pub(super) free_of_disks: Vec<u64>,
     /// The selected volumes.
     pub volumes: Vec<LogicalVolume>,
 }
@@ -76,6 +78,49 @@ impl View {
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| volume.name == name)
     }
+
+    /// Replaces a tag of a volume, as LVM did in the group's metadata.
+    pub fn retag(&mut self, name: &str, old: Option<&str>, new: &str) {
+        let mut volumes = self.volumes.iter_mut();
+        if let Some(volume) = volumes.find(|volume| volume.name == name) {
+            volume.tags.retain(|tag| Some(tag.as_str()) != old);
+            volume.tags.push(new.to_owned());
+        }
+    }
+
+    /// Returns the space that volumes over `stripes` disks may still take of the group.
+    #[must_use]
+    pub fn room(&self, stripes: u32) -> Bytes {
+        Bytes(spread(self.free_of_disks.clone(), stripes))
+    }
+}
+
+/// Returns the space that a volume over `stripes` disks can have, given the free space of each disk: the disks with the
+/// most free space contribute equal amounts, round by round (`_find_some_parallel_space` in LVM's
+/// lib/metadata/lv_manip.c).
+fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
+    let Ok(stripes) = usize::try_from(stripes.max(1)) else {
+        return 0;
+    };
+    if stripes == 1 {
+        return free.iter().fold(0, |sum, disk| sum.saturating_add(*disk));
+    }
+    let Some(others) = free.len().checked_sub(stripes) else {
+        return 0;
+    };
+    let mut room: u64 = 0;
+    loop {
+        free.sort_unstable();
+        let emptiest = &mut free[others..];
+        let least = emptiest[0];
+        if least == 0 {
+            return room;
+        }
+        for disk in emptiest {
+            *disk -= least;
+        }
+        room = room.saturating_add(least.saturating_mul(stripes as u64));
+    }
 }
 
 #[cfg(test)]
@@ -104,5 +149,24 @@ mod tests {
         assert_eq!(grows(17, 1_000, None), 1_000);
         assert_eq!(volume(1).metadata(), Bytes(900));
         assert_eq!(volume(3).metadata(), Bytes(1_200));
+    }
+
+    #[test]
+    fn a_striped_volume_takes_the_same_from_each_disk() {
+        for (free, stripes, room) in [
+            (vec![], 1, 0),
+            (vec![5, 7], 1, 12),
+            (vec![5, 7], 2, 10),
+            (vec![5], 2, 0),
+            (vec![10, 6, 6], 2, 20),
+            (vec![10, 6, 6], 3, 18),
+            (vec![4, 4, 4, 4], 2, 16),
+        ] {
+            assert_eq!(
+                spread(free.clone(), stripes),
+                room,
+                "{free:?} over {stripes}"
+            );
+        }
     }
 }

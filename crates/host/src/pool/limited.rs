@@ -301,7 +301,7 @@ impl Limited<'_> {
         Err(Error::new(
             ErrorKind::Exhausted,
             format!(
-                "the volume needs {wanted} more and the pool has {left} to give: {limits} are promised to volumes, of which {owed} are not written yet, or are shared with snapshots"
+                "the volume needs {wanted:#} more and the pool has {left:#} to give: {limits:#} are promised to volumes, of which {owed:#} are not written yet, or are shared with snapshots"
             ),
         ))
     }

@@ -286,7 +286,7 @@ impl Pool {
         }
         Err(Error::new(
             ErrorKind::Exhausted,
-            format!("the volume needs {wanted} more and the pool has {available} to give"),
+            format!("the volume needs {wanted:#} more and the pool has {available:#} to give"),
         ))
     }
 }

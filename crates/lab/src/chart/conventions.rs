@@ -57,6 +57,8 @@ pub fn check() -> Result<()> {
         let objects = rendering.objects();
         let objects = objects.with_context(|| format!("render the values {set}"))?;
         check_kinds(set, &objects)?;
+        check_priorities(&objects).with_context(|| format!("render the values {set}"))?;
+        check_class_of_test(&objects).with_context(|| format!("render the values {set}"))?;
         for object in &objects {
             let (kind, name) = kind_and_name(object);
             check_object(object, release, prefix)
@@ -76,6 +78,44 @@ fn check_kinds(set: &str, objects: &[Value]) -> Result<()> {
         ensure!(
             kinds.contains(kind) == (set == "everything"),
             "whether there is a {kind} with the values {set}"
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the quota names the system's priority classes of all pods, which some clusters refuse otherwise.
+fn check_priorities(objects: &[Value]) -> Result<()> {
+    let names = |of: &mut dyn Iterator<Item = &Value>| -> BTreeSet<String> {
+        of.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let specs = || objects.iter().map(|object| &object["spec"]);
+    let mut used = names(&mut specs().map(|spec| &spec["template"]["spec"]["priorityClassName"]));
+    used.retain(|name| name.starts_with("system-"));
+    let scopes = specs()
+        .filter_map(|spec| spec["scopeSelector"]["matchExpressions"][0]["values"].as_array());
+    let admitted = names(&mut scopes.flatten());
+    ensure!(
+        used == admitted,
+        "pods have the priority classes {used:?}, and a ResourceQuota admits {admitted:?}"
+    );
+    Ok(())
+}
+
+/// Checks that the class of `helm test`, which is there for everybody meanwhile, is of no use to tenants.
+fn check_class_of_test(objects: &[Value]) -> Result<()> {
+    let is_class = |object: &&Value| kind_and_name(object).0 == "StorageClass";
+    for class in objects.iter().filter(is_class) {
+        let annotations = labels(&class["metadata"]["annotations"]);
+        if !annotations.contains_key("helm.sh/hook") {
+            continue;
+        }
+        ensure!(
+            annotations.get("flexvol.dev/namespaces") == Some(&"elsewhere"),
+            "claims of other namespaces get volumes of the class of the test"
+        );
+        ensure!(
+            annotations.contains_key("flexvol.dev/largest"),
+            "volumes of the class of the test may have any size"
         );
     }
     Ok(())

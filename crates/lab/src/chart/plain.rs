@@ -26,7 +26,13 @@ pub const PLAIN: [Plain; 9] = [
         file: "cluster/controller.yaml",
         heading: "Installs the drivers on every node, and makes, grows and deletes the volumes of claims.\n\
             # Apply objects.yaml first. Adjust the image, the drivers, and the plugin directory of your kubelets.",
-        templates: &["namespace", "rights", "controller", "nodes"],
+        templates: &[
+            "namespace",
+            "resourcequota",
+            "rights",
+            "controller",
+            "nodes",
+        ],
         values: &["createNamespace=true"],
     },
     Plain {
@@ -69,7 +75,7 @@ pub const PLAIN: [Plain; 9] = [
         file: "daemonset.yaml",
         heading: "Installs the drivers on every node, and nothing else.\n\
             # Adjust the image, the drivers, and the plugin directory of your kubelets.",
-        templates: &["namespace", "nodes"],
+        templates: &["namespace", "resourcequota", "nodes"],
         values: &["createNamespace=true", "claims=false"],
     },
 ];

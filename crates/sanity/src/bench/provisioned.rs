@@ -10,7 +10,7 @@ use crate::{
     config::Kind,
     journal::record::Record,
     system::{block_devices, mounts},
-    verdict::{Stop, Verdict, not_applicable, wrong},
+    verdict::{Stop, Verdict, wrong},
     volume::Volume,
 };
 use anyhow::{Context, Result};
@@ -52,26 +52,21 @@ impl Bench<'_> {
     /// Makes a volume, or stops the check.
     pub fn provision(&self, name: &str, bytes: u64) -> Result<Provisioned, Stop> {
         let call = self.call_provision(name, bytes, &Options::new())?;
-        if call.not_supported() {
-            self.gone(name)?;
-            return Err(not_applicable("provision is Not supported"));
-        }
         if let Some(made) = self.answered(name, &call) {
             return Ok(made);
         }
-        // A driver may fail every callout that it does not know, which is another check's.
-        if call.failed() && self.call(&["sanity-unknown", "{}"])?.failed() {
+        let supported = self.needs_support(&call);
+        if matches!(supported, Err(Stop::NotApplicable(_))) {
             self.gone(name)?;
-            let why = "the driver fails every callout that it does not know, and provision";
-            return Err(not_applicable(why));
         }
+        supported?;
         Err(wrong(&call, "provision makes a volume", "it did not"))
     }
 
     /// Calls `provision` with these members besides the usual ones, recorded in the journal first.
     pub fn call_provision(&self, name: &str, bytes: u64, more: &Options) -> Result<Call, Stop> {
         self.expect_provisioned(name, bytes)?;
-        let call = self.call(&self.provision_arguments(name, bytes, more)?)?;
+        let call = self.call(&self.provision_arguments(name, bytes, more))?;
         if let Some(made) = self.answered(name, &call) {
             self.record(Record::Options {
                 name: name.to_owned(),
@@ -90,18 +85,10 @@ impl Bench<'_> {
         })
     }
 
-    pub fn provision_arguments(
-        &self,
-        name: &str,
-        bytes: u64,
-        more: &Options,
-    ) -> Result<Vec<String>> {
-        let mut argv = self.run.provision(name, bytes);
-        let json = argv.pop().context("provision has an argument")?;
-        let mut members: Options = serde_json::from_str(&json).context("read our own JSON")?;
+    pub fn provision_arguments(&self, name: &str, bytes: u64, more: &Options) -> [String; 2] {
+        let mut members = self.run.provision_members(name, bytes);
         members.extend(more.clone());
-        argv.push(argument::object(&members));
-        Ok(argv)
+        ["provision".to_owned(), argument::object(&members)]
     }
 
     /// The volume that a successful `provision` answered.
@@ -123,8 +110,7 @@ impl Bench<'_> {
 
     /// Calls `delete` as after a lost answer: with what `provision` was told, but for the size.
     pub fn call_delete_by_name(&self, name: &str) -> Result<Call, Stop> {
-        let argv = self.run.provision(name, self.run.bytes);
-        let mut members: Options = serde_json::from_str(&argv[1]).context("read our own JSON")?;
+        let mut members = self.run.provision_members(name, self.run.bytes);
         members.retain(|key, _| !key.starts_with("request"));
         self.call(&["delete", &argument::object(&members)])
     }

@@ -2,6 +2,7 @@
 
 use super::Bench;
 use crate::{
+    callout::call::Call,
     config::Kind,
     verdict::{Stop, Verdict, not_applicable},
 };
@@ -58,6 +59,26 @@ impl Bench<'_> {
         Err(not_applicable(why))
     }
 
+    /// Stops the check if the driver does not have the callout that was just made.
+    pub fn needs_support(&self, call: &Call) -> Verdict {
+        let callout = call.callout();
+        if call.not_supported() {
+            return Err(not_applicable(format!("{callout} is Not supported")));
+        }
+        // A driver may fail every callout that it does not know, which is another check's.
+        if call.failed() && self.call(&["sanity-unknown", "{}"])?.failed() {
+            return Err(not_applicable(format!(
+                "the driver fails every callout that it does not know, and {callout}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether files can be written, and outlive the unmount.
+    pub fn keeps_files(&self) -> bool {
+        !self.run.config.volume.read_only && self.keeps_content()
+    }
+
     /// Whether what is written outlives the unmount.
     pub fn keeps_content(&self) -> bool {
         self.run.config.volume.kind != Kind::Ephemeral
@@ -74,16 +95,9 @@ impl Bench<'_> {
 
     /// Stops the check if volumes are not block devices, or the driver does not format them.
     pub fn needs_device(&self) -> Verdict {
-        let why = match self.run.config.volume.kind {
-            Kind::Block => None,
-            Kind::Directory => {
-                Some("the configuration says kind = \"directory\": nothing is formatted")
-            }
-            Kind::Ephemeral => {
-                Some("the configuration says kind = \"ephemeral\": nothing is formatted")
-            }
-        };
-        if let Some(why) = why {
+        let kind = self.run.config.volume.kind;
+        if kind != Kind::Block {
+            let why = format!("the configuration says kind = \"{kind}\": nothing is formatted");
             return Err(not_applicable(why));
         }
         self.needs_mounting()?;

@@ -8,7 +8,7 @@ use crate::{
         call::Call,
     },
     system::{self, cleanup, command, mounts},
-    verdict::{Stop, Verdict},
+    verdict::{Fault, Stop, Verdict},
     volume::Volume,
 };
 use anyhow::{Context, Result};
@@ -117,10 +117,7 @@ impl<'a, 'run> Victim<'a, 'run> {
             other => return other,
         }
         match sandboxed(bench, mount) {
-            Err(Stop::Fault(fault)) => {
-                let callout = fault.call.as_ref().map_or("", Call::callout);
-                Err(Stop::Skipped(read_only(callout)))
-            }
+            Err(Stop::Fault(fault)) => Err(needs_writes(&fault)),
             Err(other) => Err(other),
             Ok(()) => bench.done_with(&volume),
         }
@@ -182,11 +179,12 @@ impl<'a, 'run> Victim<'a, 'run> {
     }
 }
 
-/// Why a check of hostile values is left out.
-pub fn read_only(callout: &str) -> String {
-    format!(
+/// Leaves a check of hostile values out, because of what a usual volume met in the sandbox.
+pub fn needs_writes(fault: &Fault) -> Stop {
+    let callout = fault.call.as_ref().map_or("", Call::callout);
+    Stop::Skipped(format!(
         "the directories that the driver writes, named in writes: {callout} fails where only those can be written"
-    )
+    ))
 }
 
 /// Makes one callout with the value. None if the callout takes none of the members.

@@ -52,13 +52,7 @@ struct Told {
 fn told(bench: &Bench) -> Result<Told, Stop> {
     let parameters = argument::object(&bench.run.config.volume.parameters);
     let call = bench.call(&["capacity".to_owned(), parameters])?;
-    if call.not_supported() {
-        return Err(not_applicable("capacity is Not supported"));
-    }
-    if call.failed() && bench.call(&["sanity-unknown", "{}"])?.failed() {
-        let why = "the driver fails every callout that it does not know, and capacity";
-        return Err(not_applicable(why));
-    }
+    bench.needs_support(&call)?;
     let Outcome::Success(reply) = call.outcome() else {
         return Err(wrong(&call, "capacity succeeds", "it did not"));
     };

@@ -10,7 +10,8 @@ use crate::{
     check::{Check, Level},
     checks::{hostile_provision, provision::NEEDS},
     system::mounts,
-    verdict::{Stop, Verdict, fault, not_applicable, readable, wrong},
+    verdict::{Stop, Verdict, fault, readable, wrong},
+    volume::Volume,
 };
 
 const SOURCE: &str =
@@ -55,12 +56,7 @@ pub const CHECKS: &[Check] = &[
         broke: "drivers that find the volume by the options that provision answered alone",
         mend: "find it by its name if the options are not there",
         source: SOURCE,
-        run: |bench| {
-            let made = written(bench)?;
-            let call = bench.call_delete_by_name(&made.volume.name)?;
-            bench.expect_deleted(&made.volume.name, &call)?;
-            is_gone(bench, &made, &call)
-        },
+        run: |bench| gone_for_good(bench, |volume| bench.call_delete_by_name(&volume.name)),
     },
     Check {
         name: "del.gone-for-good",
@@ -72,12 +68,7 @@ pub const CHECKS: &[Check] = &[
         broke: "drivers that answered Success and only renamed the volume, or kept its name",
         mend: "remove the data and the name, and answer after that",
         source: SOURCE,
-        run: |bench| {
-            let made = written(bench)?;
-            let call = bench.call_delete(&made.volume)?;
-            bench.expect_deleted(&made.volume.name, &call)?;
-            is_gone(bench, &made, &call)
-        },
+        run: |bench| gone_for_good(bench, |volume| bench.call_delete(volume)),
     },
     Check {
         name: "del.only-it",
@@ -130,21 +121,8 @@ fn succeeds(call: &Call, what: &str) -> Verdict {
 
 fn never_existed(bench: &Bench) -> Verdict {
     let call = bench.call_delete_by_name(&bench.provision_name())?;
-    if call.not_supported() {
-        return Err(not_applicable("delete is Not supported"));
-    }
-    if call.failed() && bench.call(&["sanity-unknown", "{}"])?.failed() {
-        let why = "the driver fails every callout that it does not know, and delete";
-        return Err(not_applicable(why));
-    }
+    bench.needs_support(&call)?;
     succeeds(&call, "never made")
-}
-
-/// Makes a volume with a file, unless nothing can be written.
-fn written(bench: &Bench) -> Result<Provisioned, Stop> {
-    let made = bench.provision_new()?;
-    write(bench, &made)?;
-    Ok(made)
 }
 
 fn write(bench: &Bench, made: &Provisioned) -> Verdict {
@@ -163,12 +141,16 @@ fn has_file(bench: &Bench, made: &Provisioned) -> Result<bool, Stop> {
     Ok(found.as_deref() == Some(TEXT))
 }
 
-/// Checks that the name leads to a new volume.
-fn is_gone(bench: &Bench, deleted: &Provisioned, call: &Call) -> Verdict {
-    let again = bench.provision(&deleted.volume.name, bench.run.bytes)?;
+/// Deletes a volume with a file, and checks that its name leads to a new volume.
+fn gone_for_good(bench: &Bench, delete: impl Fn(&Volume) -> Result<Call, Stop>) -> Verdict {
+    let made = bench.provision_new()?;
+    write(bench, &made)?;
+    let call = delete(&made.volume)?;
+    bench.expect_deleted(&made.volume.name, &call)?;
+    let again = bench.provision(&made.volume.name, bench.run.bytes)?;
     if has_file(bench, &again)? {
         let expected = "the volume is gone after delete's Success";
-        return Err(wrong(call, expected, "provision finds it, with its files"));
+        return Err(wrong(&call, expected, "provision finds it, with its files"));
     }
     Ok(())
 }
@@ -192,7 +174,7 @@ fn mounted(bench: &Bench) -> Verdict {
     let made = bench.provision_new()?;
     let mount_point = bench.attach_and_mount(&made.volume, "sanity-pod", "rw")?;
     let pod = bench.bind_to_pod(&mount_point)?;
-    let writes = !bench.run.config.volume.read_only && bench.keeps_content();
+    let writes = bench.keeps_files();
     if writes {
         files::write(bench, &mount_point, "kept", TEXT)?;
     }

@@ -176,7 +176,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     bench.expect_unmounted(&mount_point, &unmounted)?;
     let again = bench.mount(&mount_point, "rw")?;
     bench.expect_mounted(&mount_point, &again)?;
-    let kept = !bench.run.config.volume.read_only && bench.keeps_content();
+    let kept = bench.keeps_files();
     let mut mounts = Cuts::new("a later mount", again.took);
     let mut unmounts = Cuts::new("an unmount", unmounted.took);
     for step in 1..=POINTS {
@@ -235,8 +235,7 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
         }
     }
     let mount_point = bench.prepare_final_mount(&volume, "sanity-later", "rw")?;
-    let kept = !run.config.volume.read_only && bench.keeps_content();
-    repeated(bench, &mount_point, kept)?;
+    repeated(bench, &mount_point, bench.keeps_files())?;
     bench.unmount_and_detach(&mount_point)?;
     Ok(vec![attaches, detaches])
 }

@@ -335,7 +335,7 @@ fn interrupted(bench: &Bench) -> Verdict {
     for step in 1..=POINTS {
         let name = bench.provision_name();
         bench.expect_provisioned(&name, bench.run.bytes)?;
-        let argv = bench.provision_arguments(&name, bench.run.bytes, &Options::new())?;
+        let argv = bench.provision_arguments(&name, bench.run.bytes, &Options::new());
         provisions.cut(bench, &argv, (step, POINTS + 1), SignalTo::Group)?;
         let made = bench.provision(&name, bench.run.bytes)?;
         if !step.is_multiple_of(2) {
@@ -357,8 +357,8 @@ fn parallel(bench: &Bench) -> Verdict {
     bench.delete(&control.volume)?;
     let name = bench.provision_name();
     bench.expect_provisioned(&name, bench.run.bytes)?;
-    let argv = bench.provision_arguments(&name, bench.run.bytes, &Options::new())?;
-    let calls = together(bench, &vec![argv; 4])?;
+    let argv = bench.provision_arguments(&name, bench.run.bytes, &Options::new());
+    let calls = together(bench, &vec![argv.to_vec(); 4])?;
     let made: Vec<_> = calls
         .iter()
         .filter_map(|call| bench.answered(&name, call))

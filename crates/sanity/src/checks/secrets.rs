@@ -10,7 +10,8 @@ use crate::{
 };
 use anyhow::Context;
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -132,16 +133,22 @@ fn watched(
     thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut seen = None;
+            // One argument is at most 128 KiB (MAX_ARG_STRLEN), and only one of these is long.
+            let mut line = vec![0; 1 << 18];
             while !ended.load(Ordering::Relaxed) {
                 for entry in fs::read_dir("/proc")
                     .into_iter()
                     .flatten()
                     .filter_map(Result::ok)
                 {
-                    let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+                    // A single read: each is of the program that runs then, so two could return the beginning of one
+                    // program's arguments and the end of the next one's.
+                    let path = entry.path().join("cmdline");
+                    let read = File::open(path).and_then(|mut file| file.read(&mut line));
+                    let Ok(length) = read else {
                         continue;
                     };
-                    let text = String::from_utf8_lossy(&line);
+                    let text = String::from_utf8_lossy(&line[..length]);
                     // The driver gets the secret as an argument, and a script's subshells have the same arguments.
                     let leaks =
                         (text.contains(encoded) || text.contains(plain)) && !text.contains(&driver);

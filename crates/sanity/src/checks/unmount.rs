@@ -137,14 +137,9 @@ pub const CHECKS: &[Check] = &[
 
 /// Kills the volume's server with the vendor's command, or makes the kernel shut the file system down.
 fn dead(bench: &Bench) -> Verdict {
-    let why = match bench.run.config.volume.kind {
-        Kind::Block => None,
-        Kind::Directory => Some("the configuration says kind = \"directory\", and no kill_server"),
-        Kind::Ephemeral => Some("the configuration says kind = \"ephemeral\", and no kill_server"),
-    };
-    if let Some(why) = why
-        && bench.run.config.volume.kill_server.is_empty()
-    {
+    let kind = bench.run.config.volume.kind;
+    if kind != Kind::Block && bench.run.config.volume.kill_server.is_empty() {
+        let why = format!("the configuration says kind = \"{kind}\", and no kill_server");
         return Err(not_applicable(why));
     }
     bench.needs_unmounting()?;

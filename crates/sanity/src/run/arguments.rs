@@ -57,6 +57,12 @@ impl Run {
 
     /// Returns the arguments of the driver's own `provision`.
     pub fn provision(&self, name: &str, bytes: u64) -> Vec<String> {
+        let members = self.provision_members(name, bytes);
+        vec!["provision".to_owned(), argument::object(&members)]
+    }
+
+    /// The members of the JSON for `provision`.
+    pub fn provision_members(&self, name: &str, bytes: u64) -> Options {
         let up = |shift: u32| bytes.div_ceil(1 << shift).to_string();
         let mut members = self.config.volume.parameters.clone();
         for (key, value) in [
@@ -71,6 +77,6 @@ impl Run {
         if !self.config.fs_type.is_empty() {
             members.insert(argument::FS_TYPE.to_owned(), self.config.fs_type.clone());
         }
-        vec!["provision".to_owned(), argument::object(&members)]
+        members
     }
 }

@@ -231,7 +231,9 @@ fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Superb
     match found {
         probe::Content::Formatted(Superblock { size: spans, .. }) if spans > size => refuse(
             ErrorKind::Conflict,
-            format!("the image has {size} and its file system spans {spans}: its end is missing"),
+            format!(
+                "the image has {size:#} and its file system spans {spans:#}: its end is missing"
+            ),
         ),
         probe::Content::Formatted(found) => Ok(Some(found)),
         probe::Content::Blank if format => Ok(None),

@@ -1,10 +1,12 @@
 //! Explores every state and goal, with an interruption inside every step and with reboots, running pods and
 //! failing disks in between. The retry must reach its goal, and no data may be lost.
 
+mod another_name;
 mod directory;
 mod matrix;
 mod model;
 
+use another_name::delete_as_another;
 use flexvol_host::{
     Uuid,
     clock::{Moment, UnixTime},
@@ -59,7 +61,11 @@ pub const NOW: Moment = Moment {
 };
 
 const fn delete(keep: Option<Duration>) -> Goal {
-    Goal::Deleted { now: NOW, keep }
+    Goal::Deleted {
+        name: None,
+        now: NOW,
+        keep,
+    }
 }
 
 /// Deletes a volume.
@@ -79,6 +85,7 @@ fn callouts(offline: bool) -> Vec<(usize, Goal)> {
         (GLOBAL, DELETE),
         (GLOBAL, DELETED),
         (GLOBAL, UNKNOWN),
+        (GLOBAL, delete_as_another()),
         (GLOBAL, Goal::Restored),
         (GLOBAL, Goal::Gone),
         (GLOBAL, mount(Filesystem::Xfs, offline, false)),
@@ -126,7 +133,10 @@ impl Exploration {
             End::Refused(..) if *goal == Goal::Unmounted => {
                 self.fault("unmount was refused".to_owned(), start);
             }
-            End::Refused(_, end, _) => {
+            End::Refused(_, end, done) => {
+                if *goal == delete_as_another() && !done.is_empty() {
+                    self.fault(format!("{goal:?} was refused after {done:?}"), start);
+                }
                 if end.mounts != start.mounts {
                     self.fault(format!("{goal:?} failed and left mounts behind"), start);
                 }
@@ -219,6 +229,7 @@ fn contradiction(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<
     let holds = match goal {
         Goal::Provisioned { size: asked } => size >= asked.0,
         Goal::Gone => end.asset.is_none() && end.mapped.is_none() && !end.is_mounted(),
+        Goal::Deleted { name: Some(_), .. } => start.asset.is_none(),
         // A missing volume may be in an unknown pool.
         Goal::Deleted { keep, .. } => {
             let kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();

@@ -1,7 +1,9 @@
 //! The matrix of states and callouts in the documentation must match the answers of `decide`.
 
 use crate::{
-    DELETE, DELETED, NOW, UNKNOWN, grow,
+    DELETE, DELETED, NOW, UNKNOWN,
+    another_name::delete_as_another,
+    grow,
     model::{Directory, Disk, End, GLOBAL, Model, callout},
     mount, mount_device,
 };
@@ -124,6 +126,7 @@ fn goals() -> Vec<(&'static str, usize, Goal)> {
         ("unmountdevice", GLOBAL, Goal::Unmounted),
         ("delete", 1, DELETE),
         ("delete, and keep", 1, DELETED),
+        ("delete, called by another name", 1, delete_as_another()),
         ("delete, configuration lost", 1, UNKNOWN),
         ("`flexvol gc` after its time", 1, Goal::Gone),
         ("`flexvol undelete`", 1, Goal::Restored),

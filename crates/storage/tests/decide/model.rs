@@ -1,7 +1,7 @@
 //! A model of a volume: every way to interrupt a step leads to one of its states.
 
 use flexvol_host::{PoolId, Uuid};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use flexvol_storage::{
     Asset, Goal, Mark, Observed, World,
     decide::Step,
@@ -61,7 +61,8 @@ pub fn uuid() -> Uuid {
 
 pub fn blank_mark() -> Mark {
     let (handle, pool) = (Handle::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
-    Mark::blank(handle, pool, None, Some("default".to_owned()))
+    let name = VolumeName::parse("data").expect("a name");
+    Mark::blank(handle, pool, Some(name), Some("default".to_owned()))
 }
 
 /// Whether the volume may be gone after the step: without space for the mark that it is being deleted, it is

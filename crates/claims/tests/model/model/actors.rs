@@ -186,7 +186,10 @@ impl World {
                 size.0 >= node_volume.size && is_measured
             }),
             // Lost storage of a recreated NodeVolume is never provisioned again: the driver fails to find it.
-            (StorageState::Present, Answer::None) => node_volume.recalled && node_volume.full,
+            (StorageState::Present, Answer::None) => {
+                let is_lost = self.storage[node_volume.node].is_none();
+                node_volume.recalled && node_volume.full && is_lost
+            }
             _ => false,
         };
         // The node reads volume and claim live before it deletes anything.
@@ -230,6 +233,10 @@ impl World {
         let (node, wanted, size, recalled) = self.working?;
         let mut next = self.clone();
         next.working = None;
+        let is_unmeasured = self
+            .node_volume
+            .as_ref()
+            .is_none_or(|node_volume| node_volume.answer == Answer::None);
         let (answer, full) = match (wanted, self.storage[node]) {
             (StorageState::Absent, _) => {
                 next.storage[node] = None;
@@ -237,6 +244,10 @@ impl World {
             }
             (StorageState::Present, Some(has)) if has >= size => (self.tells(has), false),
             (StorageState::Present, None) if recalled => (Answer::None, true),
+            // No failed call tells a size, so that of storage that was never measured stays unknown.
+            (StorageState::Present, _) if recalled && self.full[node] && is_unmeasured => {
+                (Answer::None, true)
+            }
             (StorageState::Present, has) if self.full[node] => {
                 (has.map_or(Answer::None, |has| self.tells(has)), true)
             }

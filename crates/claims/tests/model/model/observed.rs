@@ -63,6 +63,7 @@ impl World {
             desired: node_volume.wanted,
             size: bytes(node_volume.size),
             max_requested_size: bytes(node_volume.most),
+            rejected: None,
             answered: node_volume.answered,
             outdated: node_volume.outdated,
             published: node_volume.published,

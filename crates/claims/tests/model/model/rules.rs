@@ -70,20 +70,12 @@ impl World {
             return Err("a size is counted that nobody asked for".to_owned());
         }
         let wanted = |node_volume: &&NodeVolumeObject| node_volume.wanted == StorageState::Present;
-        let ordered = next
-            .node_volume
-            .as_ref()
-            .filter(wanted)
-            .map(|node_volume| node_volume.size);
-        if ordered.is_some_and(|size| size > next.most()) {
+        let ordered = next.node_volume.as_ref().filter(wanted);
+        if ordered.is_some_and(|node_volume| node_volume.size > next.most()) {
             return Err("more is asked of a node than the class allows".to_owned());
         }
-        // After a forced removal of a NodeVolume, it is unknown what a late leader missed and a former claim had.
-        let is_new = self.node_volume.is_none() && self.late.is_none() && !self.handed_on;
-        if let Some(node_volume) = next.node_volume.as_ref().filter(wanted).filter(|_| is_new)
-            && next.storage[node_volume.node].is_some_and(|size| node_volume.size < size)
-        {
-            return Err("a node is asked for less than there is".to_owned());
+        if ordered.is_some_and(|node_volume| self.may_cut_off(next, node_volume)) {
+            return Err("a node is asked for less than there is or may be".to_owned());
         }
         if next.overtaken {
             return Err("a claim was written between Kubernetes' two writes".to_owned());
@@ -93,6 +85,24 @@ impl World {
             return Err("a volume that was let go of is recalled".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether the next state orders a size, or a smaller one, and less than the storage has or its node works at. A driver
+    /// that cuts storage down to the ordered size would cut off the rest.
+    fn may_cut_off(&self, next: &World, ordered: &NodeVolumeObject) -> bool {
+        let is_exempt = match &self.node_volume {
+            // After a forced removal of a NodeVolume, it is unknown what a late leader missed and a former claim had.
+            None => self.late.is_some() || self.handed_on,
+            // The former order cuts off more. Kubelet may have grown the storage before anything was ordered.
+            Some(before) if before.size <= ordered.size => true,
+            // The node has answered that it cannot have the larger size. It may try again at the same moment.
+            Some(before) => before.full || self.forced || self.setting.implausible_sizes,
+        };
+        let working = self.working.filter(|(node, wanted, ..)| {
+            (*node, *wanted) == (ordered.node, StorageState::Present) && self.node_volume.is_some()
+        });
+        let may_have = next.storage[ordered.node].max(working.map(|(.., size, _)| size));
+        !is_exempt && may_have.is_some_and(|size| ordered.size < size)
     }
 
     /// Checks that the claim's sizes, which quota counts, are never written below the measured size.
@@ -123,8 +133,24 @@ impl World {
         let (Some(claim), Some(node_volume)) = (&self.claim, &self.node_volume) else {
             return Ok(());
         };
-        let is_exempt = self.setting.sizeless || self.handed_on || self.forced || !claim.is_bound();
+        // Nobody knows what a NodeVolume that was removed by force ordered for a former claim, nor what kubelet had grown
+        // for it, because Kubernetes' own expander had it do so.
+        let is_lost = self.force_used || self.setting.expander;
+        let is_unknown = self.forced || self.handed_on && is_lost;
+        let is_exempt = self.setting.sizeless || is_unknown || !claim.is_bound();
+        // What a former claim of the volume had, or may have had, is counted first.
+        let is_about_to_count = || {
+            matches!(
+                decide(&self.observe()),
+                Step::SetAllocatedResources(_)
+                    | Step::SetPersistentVolumeCapacity(_)
+                    | Step::SetClaimCapacity(_)
+                    | Step::SetFileSystemResizePending(_)
+            )
+        };
+        let is_late = || self.handed_on && is_about_to_count();
         let counted = claim.request.max(claim.allocated);
+        let given = if self.handed_on { claim.capacity } else { 0 };
         let working = self.working.map_or(0, |(.., size, _)| size);
         let has = self.storage[node_volume.node].unwrap_or_default();
         // Of a node that says arbitrary sizes, only what was ordered is known.
@@ -132,7 +158,7 @@ impl World {
             true => node_volume.size,
             false => node_volume.size.max(working).max(has),
         };
-        if !is_exempt && may_have > counted {
+        if !is_exempt && may_have > counted.max(given) && !is_late() {
             return Err(format!(
                 "quota counts {counted}, and more is ordered or had"
             ));

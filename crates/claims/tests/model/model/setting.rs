@@ -11,8 +11,8 @@ pub struct Setting {
     pub node_expansion_required: bool,
     /// Whether Kubernetes' own expander runs.
     pub expander: bool,
-    /// Whether a user may lower an impossible request. The only other accidents are full nodes and a stale cache, to
-    /// limit the number of states.
+    /// Whether a user may lower an impossible request. The only other accidents are full nodes and a stale cache, and
+    /// removals by force in one setting, to limit the number of states.
     pub lowers: bool,
     /// Whether the API server drops allocated sizes, and so lets nobody lower a request. Only few accidents happen.
     pub drops_allocated: bool,
@@ -84,6 +84,19 @@ impl Setting {
             .chain(sizeless)
             .chain(implausible_sizes)
             .chain((0..32).map(bits))
+    }
+
+    /// Whether it is known if the node has answered for the ordered size. It is left out to limit the number of states
+    /// where nothing less is ordered than before.
+    pub(super) fn measures_again(&self) -> bool {
+        (self.lowers || !self.deletes) && !self.implausible_sizes
+    }
+
+    /// Whether an administrator may remove an object by force.
+    pub(super) fn has_force(&self) -> bool {
+        let is_plain = !self.late_binding && !self.node_expansion_required && !self.expander;
+        let lowers = is_plain && self.deletes && !self.implausible_sizes;
+        !self.sizeless && (!self.lowers || lowers)
     }
 
     /// Whether only few accidents happen, to limit the number of states.

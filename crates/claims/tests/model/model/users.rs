@@ -75,10 +75,7 @@ impl World {
                 world.forced |= !world.setting.deletes;
             });
         }
-        let by_force = !self.force_used
-            && self.away.is_none()
-            && !self.setting.lowers
-            && !self.setting.sizeless;
+        let by_force = !self.force_used && self.away.is_none() && self.setting.has_force();
         if self.volume.is_some() && by_force {
             add("an administrator removes the volume by force", &|world| {
                 let released = world

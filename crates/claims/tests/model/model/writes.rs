@@ -2,6 +2,7 @@
 
 use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
 use flexvol_claims::{Answer, Published, Step, StorageState};
+use flexvol_sdk::Bytes;
 
 /// The object that a step writes. The write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,7 @@ impl World {
             self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
         self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
         let drops_allocated = self.setting.drops_allocated;
+        let allocated = |size: &Bytes| if drops_allocated { 0 } else { size.0 };
         match step {
             Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
             Step::AddClaimFinalizer | Step::RemoveClaimFinalizer => {
@@ -62,14 +64,14 @@ impl World {
                     });
                 }
             }
-            Step::RecreateNodeVolume { state, size } => {
+            Step::RecreateNodeVolume { state, size, most } => {
                 if let (None, Some(volume)) = (&self.node_volume, &self.volume) {
                     self.node_volume = Some(NodeVolumeObject {
                         node: volume.node,
                         wanted: *state,
                         size: size.0,
-                        most: size.0,
-                        answered: true,
+                        most: most.0,
+                        answered: !self.setting.measures_again(),
                         published: Published::Seen,
                         recalled: true,
                         outdated: false,
@@ -131,8 +133,7 @@ impl World {
             }
             Step::RequestSize(size) => {
                 if let Some(node_volume) = &mut self.node_volume {
-                    // It matters only where a size is lowered, and is left out elsewhere to limit the number of states.
-                    node_volume.answered = !self.setting.lowers || self.setting.implausible_sizes;
+                    node_volume.answered = !self.setting.measures_again();
                     node_volume.most = if self.setting.implausible_sizes {
                         size.0
                     } else {
@@ -150,14 +151,14 @@ impl World {
             Step::SetClaimCapacity(size) => {
                 if let Some(claim) = &mut self.claim {
                     claim.capacity = size.0;
-                    claim.allocated = if drops_allocated { 0 } else { size.0 };
+                    claim.allocated = allocated(size);
                     claim.awaits_node = None;
                     claim.failure = None;
                 }
             }
             Step::SetFileSystemResizePending(size) => {
                 if let Some(claim) = &mut self.claim {
-                    claim.allocated = if drops_allocated { 0 } else { size.0 };
+                    claim.allocated = allocated(size);
                     claim.awaits_node = Some(size.0);
                     claim.failure = None;
                 }

@@ -37,6 +37,7 @@ fn alone() -> Judge {
         ours: ServedDrivers::from(["example.com/disk"]),
         silence: Duration::from_secs(200),
         metrics: Metrics::default(),
+        shares: Shares::default(),
     }
 }
 
@@ -46,9 +47,14 @@ fn soon() -> Instant {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_whose_turn_does_not_come_is_not_kept_waiting() {
-    let _turns = TURNS.acquire_many(4).await.unwrap();
+    let asker = Asker {
+        host: [10, 0, 0, 1].into(),
+        namespace: "shop".to_owned(),
+    };
+    let turns = Turns::new(0);
     let (judge, begun) = (alone(), Instant::now());
-    let answer = judge.answer("/claims", b"", soon()).await;
+    let answer = judge.answer_in_turn(&turns, &asker, "/claims", b"", soon());
+    let answer = answer.await;
     assert!(answer.body().contains(BUSY), "{answer:?}");
     assert_eq!(begun.elapsed().as_secs(), TIMEOUT.as_secs());
 }

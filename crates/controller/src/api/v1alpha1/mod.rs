@@ -55,7 +55,7 @@ pub struct NodeVolumeSpec {
     /// The parameters of the storage class.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// The options of the persistent volume, if the storage was made before this NodeVolume.
+    /// The options of the persistent volume, if the storage was made before this NodeVolume. It never changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<VolumeSource>,
 }

@@ -6,14 +6,36 @@ use super::{
 };
 use crate::{
     api::v1alpha1::NodeVolume,
+    cli::poll::LOOK,
     client::paginate,
     k8s::{meta::uid, pod::Pod},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Namespace};
 use kube::{Api, ResourceExt, api::ListParams};
+use tokio::time::{Instant, sleep};
 
 impl Recovery<'_> {
+    /// Reads the state, and waits until the node has measured storage that it may be growing.
+    pub(super) async fn look_when_measured(&self) -> Result<Found> {
+        let begun = Instant::now();
+        let mut is_told = false;
+        loop {
+            let found = self.look().await?;
+            let Some(why) = preconditions::growing(&found) else {
+                return Ok(found);
+            };
+            if begun.elapsed() >= self.wanted.patience {
+                bail!("{why}");
+            }
+            if !is_told {
+                (self.say)(&format!("waiting: {why}"))?;
+                is_told = true;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
     pub(super) async fn look(&self) -> Result<Found> {
         let place = format!("claim {}/{}", self.wanted.namespace, self.wanted.name);
         // Read before the claim: the claim need not belong to a namespace that was read after it.

@@ -155,7 +155,7 @@ impl Recovery<'_> {
     }
 
     async fn try_to_begin(&self) -> Result<Option<(String, Note)>> {
-        let found = self.look().await?;
+        let found = self.look_when_measured().await?;
         let former = Note::of(&found.volume)?;
         let volume = found.volume.name_any();
         let against = |why: String| anyhow!("{why}{}", left_by(&found, former.as_ref()));
@@ -183,7 +183,7 @@ impl Recovery<'_> {
         self.can_be_made(&note).await?;
         if self.wanted.dry_run {
             (self.say)(&format!(
-                "{asks}\nit would be deleted and made anew with {}, and get persistent volume {volume} back",
+                "{asks}\nit would be deleted and recreated with {}, and get persistent volume {volume} back",
                 plan.base
             ))?;
             return Ok(None);
@@ -228,7 +228,7 @@ impl Recovery<'_> {
         };
         match self.claims.create(&parameters, note.claim()).await {
             Err(error) if refusal(&error) != Refusal::Changed && !is_quota(&error) => {
-                Err(error).context("the claim could not be made anew")
+                Err(error).context("the claim could not be recreated")
             }
             _ => Ok(()),
         }

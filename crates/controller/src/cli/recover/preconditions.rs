@@ -2,7 +2,7 @@
 
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::GROW},
-    claims::{Answer, believed},
+    claims::{self, Answer, believed},
     drivers::Driver,
     k8s::{
         claim::{capacity, request_or_most},
@@ -82,19 +82,15 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let (asked, base) = (request_or_most(&spec), capacity(claim));
-    let node_volume = found
-        .node_volume
-        .as_ref()
-        .map(|node_volume| node_volume_of(node_volume, &any));
-    let measured = node_volume.and_then(|node_volume| match node_volume.answer {
-        // An implausible size is ignored.
-        Answer::Present(said) => said.filter(|said| {
-            believed(*said, node_volume.size, node_volume.max_requested_size) == *said
-        }),
-        _ => None,
-    });
     // The capacity in the claim's status was actual once, and storage never shrinks.
-    let has = measured.unwrap_or(base).max(base);
+    let has = ordered(found)
+        .as_ref()
+        .and_then(measured)
+        .unwrap_or(base)
+        .max(base);
+    if let Some(why) = growing(found) {
+        return Err(why);
+    }
     if asked <= has {
         return Err(format!(
             "the claim asks for {asked}, and its storage has {has}: there is nothing to take back"
@@ -117,6 +113,43 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
         has,
         base,
         to,
+    })
+}
+
+fn ordered(found: &Found) -> Option<claims::NodeVolume> {
+    let any = driver_of(&found.volume).map(Driver::named).into_iter();
+    let node_volume = found.node_volume.as_ref()?;
+    Some(node_volume_of(node_volume, &any.collect()))
+}
+
+/// The last measured size. An implausible one is ignored.
+fn measured(node_volume: &claims::NodeVolume) -> Option<Bytes> {
+    let Answer::Present(said) = node_volume.answer else {
+        return None;
+    };
+    let (size, most) = (node_volume.size, node_volume.max_requested_size);
+    said.filter(|said| believed(*said, size, most) == *said)
+}
+
+/// Why the size of the storage is unknown, if its node may be growing it. Of storage whose driver reports no sizes, the
+/// capacity of the claim is the best that is known.
+pub(super) fn growing(found: &Found) -> Option<String> {
+    let node_volume = ordered(found)?;
+    let (node, most) = (&node_volume.node, node_volume.max_requested_size);
+    let is_measured = measured(&node_volume).is_some_and(|has| has >= most);
+    let reports_none = node_volume.answer == Answer::Present(None);
+    if is_measured || reports_none || !node_volume.may_be_growing() {
+        return None;
+    }
+    let asked = format!("what the storage has is unknown: node {node} was asked for {most}");
+    Some(match node_volume.problem {
+        Some(problem) => format!(
+            "{asked}, and whether it has that is uncertain: {}; mend the driver there, and repeat the command when the node has answered",
+            problem.message
+        ),
+        None => format!(
+            "{asked}, and has not answered yet; repeat the command when it has, and if it is away, bring it back first"
+        ),
     })
 }
 
@@ -159,7 +192,7 @@ pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
     match users.pods.as_slice() {
         [] => Ok(()),
         pods => Err(format!(
-            "the claim has to be made anew, and does not go while pods name it, not even pods that have ended: {}; scale down whoever makes them, or delete them",
+            "the claim has to be recreated, and does not go while pods name it, not even pods that have ended: {}; scale down whoever makes them, or delete them",
             pods.join(", ")
         )),
     }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod claims;
+mod output;
 #[cfg(test)]
 mod tests;
 
@@ -21,32 +22,54 @@ use claims::Claims;
 use flexvol_sdk::Bytes;
 use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
+pub use output::Output;
+use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
-/// Returns the table of all volumes, or of those that wait.
+/// What is shown, and how.
+#[derive(Clone, Debug, Default)]
+pub struct StatusOptions {
+    /// Also what is settled.
+    pub all: bool,
+    /// Only the claims of this namespace.
+    pub namespace: Option<String>,
+    /// The format.
+    pub output: Output,
+}
+
+/// Returns all volumes, or those that wait.
 ///
 /// # Errors
 /// When a list fails.
-pub async fn table(client: &Client, all: bool) -> Result<String> {
+pub async fn show(client: &Client, options: &StatusOptions) -> Result<String> {
+    let all = options.all;
+    let wanted = |row: &Row| {
+        let namespace = options.namespace.as_deref();
+        namespace.is_none_or(|only| row.claim.split('/').next() == Some(only))
+    };
     let agents = Agents::list(client).await?;
     let volumes = Volumes::list(client).await?;
     let mut claims = Claims::list(client, agents.reports()).await?;
     let now = Timestamp::now();
     let node_volumes: Api<MaybePartial<NodeVolume>> = Api::all(client.clone());
     let (mut rows, mut settled, mut doubtful) = (Vec::new(), 0, Vec::new());
-    rows.extend(agents.unread());
+    rows.extend(agents.unread().filter(wanted));
     let pages = ListParams::default().limit(paginate::PAGE_SIZE);
     let listed = paginate::each(&node_volumes, pages, |node_volume| {
         let Some(node_volume) = node_volume.object() else {
-            rows.push(Row {
+            let row = Row {
                 volume: node_volume.name_any(),
                 ..Row::not_understood("nodevolume", &node_volume.name_any())
-            });
+            };
+            rows.extend(Some(row).filter(wanted));
             return;
         };
         let mut row = row(node_volume, agents.report(&node_volume.spec.node), now);
         claims.correct(&mut row);
         volumes.correct(&mut row);
+        if !wanted(&row) {
+            return;
+        }
         if row.state == SETTLED && !volumes.there.contains(&row.volume) {
             doubtful.push(row);
             return;
@@ -71,8 +94,8 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
             rows.push(row);
         }
     }
-    rows.extend(claims.without_node_volume());
-    Ok(format(&rows, settled))
+    rows.extend(claims.without_node_volume().filter(wanted));
+    Ok(output::format(options.output, &rows, settled))
 }
 
 /// State from persistent volumes that NodeVolumes lack.
@@ -121,12 +144,13 @@ impl Volumes {
 const SETTLED: &str = "settled";
 const GROWING: &str = "growing";
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Row {
     claim: String,
     volume: String,
     node: String,
     state: &'static str,
+    #[serde(rename = "requested")]
     asked: String,
     has: String,
     why: String,
@@ -193,40 +217,4 @@ fn state(node_volume: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
         }
         (StorageState::Present, _) => "being made",
     }
-}
-
-fn format(rows: &[Row], settled: usize) -> String {
-    let head = ["CLAIM", "VOLUME", "NODE", "STATE", "ASKED", "HAS", "WHY"];
-    let mut lines = vec![head.map(str::to_owned)];
-    // Drivers' messages are untrusted: control characters are replaced, which also joins lines.
-    let shown = |cell: &str| cell.replace(char::is_control, " ");
-    lines.extend(rows.iter().map(|row| {
-        let Row {
-            claim,
-            volume,
-            node,
-            state,
-            asked,
-            has,
-            why,
-        } = row;
-        [claim, volume, node, *state, asked, has, why].map(shown)
-    }));
-    let mut text = String::new();
-    if !rows.is_empty() {
-        let width = |column: usize| {
-            let widths = lines.iter().map(|line| line[column].chars().count());
-            widths.max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..head.len()).map(width).collect();
-        for line in &lines {
-            let cells = line
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:width$}"));
-            text += cells.collect::<Vec<_>>().join("  ").trim_end();
-            text.push('\n');
-        }
-    }
-    text + &format!("{settled} volumes are settled\n")
 }

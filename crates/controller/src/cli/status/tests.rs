@@ -109,9 +109,9 @@ fn columns_are_as_wide_as_their_widest_cell() {
         json!({"state": "Present", "size": 1u64 << 30, "error": full}),
     );
     assert_eq!(
-        format(&[heard(&node_volume)], 3),
-        "CLAIM    VOLUME  NODE  STATE    ASKED  HAS  WHY\n\
-         ns/data  pvc-1   n     growing  2Gi    1Gi  the pool is full\n\
+        output::table(&[heard(&node_volume)], 3),
+        "CLAIM    VOLUME  NODE  STATE    REQUESTED  HAS  WHY\n\
+         ns/data  pvc-1   n     growing  2Gi        1Gi  the pool is full\n\
          3 volumes are settled\n"
     );
 }
@@ -131,7 +131,7 @@ fn shown(server: &Server) -> Vec<String> {
     std::fs::write(file.path(), server.kubeconfig()).unwrap();
     let shown = async {
         let client = connect_person(Some(file.path())).await.unwrap();
-        table(&client, false).await.unwrap()
+        show(&client, &StatusOptions::default()).await.unwrap()
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -7,7 +7,7 @@ use super::Kind;
 use crate::{
     api::well_known::{
         CLAIM_FINALIZER, CLASS, DOMAIN, GROW, HOSTNAME, NODE_ANNOTATION, PROVISIONED_BY,
-        PROVISIONER, REVISION, SELECTED_NODE, VOLUME_FINALIZER,
+        PROVISIONER, REVISION, SELECTED_NODE, VOLUME_FINALIZER, is_reserved_option,
     },
     client::prune::Keep,
 };
@@ -130,7 +130,11 @@ const CLAIM: Keep = object!(
 /// A claim that is read to be changed. All of its finalizers and conditions are written back, so a truncated claim is
 /// never changed.
 const ONE_CLAIM: Keep = object!(
-    "metadata": metadata!("annotations": CLAIM_ANNOTATIONS, "finalizers": WORDS),
+    "metadata": metadata!(
+        "annotations": CLAIM_ANNOTATIONS,
+        "finalizers": WORDS,
+        "managedFields": Keep::Members(&[("manager", WORD), ("subresource", WORD), ("time", WORD)]),
+    ),
     "spec": Keep::Members(&[
         ("volumeName", WORD),
         ("storageClassName", WORD),
@@ -208,6 +212,9 @@ const POD: Keep = object!(
         ("conditions", Keep::Members(&[
             ("type", WORD), ("status", WORD), ("lastTransitionTime", WORD),
         ])),
+        ("initContainerStatuses", Keep::Members(&[
+            ("restartCount", WORD), ("state", Keep::Members(&[("waiting", PRESENCE)])),
+        ])),
     ]),
 );
 
@@ -258,6 +265,12 @@ const ONE_VOLUME: Keep = object!(
 
 const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 
+/// Options that no persistent volume can have. Of the others, whose content comes from a node, nothing is kept.
+const REJECTED: Keep = Keep::Named(
+    |name| is_reserved_option(&String::from_utf8_lossy(name)),
+    &Keep::Text(1),
+);
+
 /// A NodeVolume in a list or watch. Its class may have given it parameters of 256 KiB, and what follows them is needed.
 const NODE_VOLUME: Keep = object!(
     "metadata": metadata!(),
@@ -269,6 +282,7 @@ const NODE_VOLUME: Keep = object!(
     "status": Keep::Members(&[
         ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("fileSystemSize", WORD),
         ("error", PROBLEM), ("failures", WORD), ("observedGeneration", WORD),
+        ("source", Keep::Members(&[("options", REJECTED)])),
     ]),
 );
 

@@ -182,12 +182,14 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
         "status": {
             "state": "Present", "size": 2, "nodeExpansionRequired": true, "fileSystemSize": 2, "failures": 7, "observedGeneration": 2,
             "error": {"class": "exhausted", "message": "é".repeat(1024)},
-            "source": {"options": {"c": "d"}},
+            "source": {"options": {"c": "d", "a<b.K8s.io/e": "f"}},
         },
     });
     let read: NodeVolume = listed("flexvol.dev", "nodevolumes", &node_volume);
     let whole: NodeVolume = from_value(node_volume).unwrap();
     assert_eq!(node_volume_of(&read, &ours), node_volume_of(&whole, &ours));
+    let rejected = node_volume_of(&read, &ours).rejected.unwrap();
+    assert!(rejected.contains("a<b.K8s.io/e"), "{rejected}");
     assert_eq!(read.spec.claim, whole.spec.claim);
     let of = |node_volume: &NodeVolume| parameters_checksum("a/b", &node_volume.spec.parameters);
     assert_eq!(of(&read), of(&whole));

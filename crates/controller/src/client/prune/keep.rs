@@ -18,6 +18,8 @@ pub(crate) enum Keep {
     Members(&'static [(&'static str, Keep)]),
     /// The members of an object whose names have this prefix, each by the rule.
     Begins(&'static str, &'static Keep),
+    /// The members of an object whose names, as written, are these, each by the rule.
+    Named(fn(&[u8]) -> bool, &'static Keep),
     /// These strings of an array, regardless of the budget.
     Words(&'static [&'static str]),
     /// Each element of an array, or each member of an object, by the rule, without a limit on their number.

@@ -216,6 +216,9 @@ impl Prune {
             Keep::Begins(head, keep) if open.object => {
                 (begins(&self.name, head).then_some(*keep), few && named)
             }
+            Keep::Named(is_kept, keep) if open.object => {
+                (is_kept(&self.name).then_some(*keep), few && named)
+            }
             Keep::Words(_) | Keep::Text(_) | Keep::Sure | Keep::Checksum if open.object => {
                 (None, true)
             }
@@ -228,6 +231,7 @@ impl Prune {
             | Keep::But(_)
             | Keep::Members(_)
             | Keep::Begins(..)
+            | Keep::Named(..)
             | Keep::Words(_) => (Some(open.keep), few),
         };
         if keep.is_some() && !fits {

@@ -9,6 +9,7 @@ static ANY: Keep = Keep::Members(&[
     ("a", Keep::WORD),
     ("b", Keep::All),
     ("c", Keep::Begins("x", &Keep::WORD)),
+    ("y", Keep::Named(|name| name.ends_with(b"a"), &Keep::WORD)),
     ("d", Keep::But(&["a", "b"])),
     (
         "e",
@@ -46,6 +47,9 @@ fn reference(value: &Value, keep: &'static Keep) -> Option<Value> {
         (Keep::Begins(head, keep), Value::Object(object)) => pick(object, &|name| {
             begins(name.as_bytes(), head).then_some(*keep)
         }),
+        (Keep::Named(is_kept, keep), Value::Object(object)) => {
+            pick(object, &|name| is_kept(name.as_bytes()).then_some(*keep))
+        }
         (Keep::Each(keep), Value::Object(object)) => pick(object, &|_| Some(*keep)),
         (Keep::Words(_), Value::Object(_)) => json!({}),
         (Keep::Each(keep), Value::Array(all)) => {

@@ -180,3 +180,28 @@ async fn a_node_whose_driver_hangs_is_chosen_last() {
     nodes.node_volumes_gone(["w"].into_iter());
     assert_eq!(choose(1), "n");
 }
+
+/// Sixteen calls of its driver hang until they are killed, so that the last of many volumes waits for hours, and now and
+/// then the driver answers one that grows.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_unmade_is_given_up_though_others_are_done_now_and_then() {
+    const LONGEST: Duration = Duration::from_secs(800);
+    let mut all = PendingCalls::default();
+    let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
+    all.seen(&node_volume("unmade", "Present", &json!({})));
+    let (mut stalled, mut late) = (Vec::new(), Vec::new());
+    for round in 0..24 * 6 {
+        tokio::time::advance(Duration::from_secs(590)).await;
+        let name = format!("other{round}");
+        all.seen(&node_volume(&name, "Present", &json!({})));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        all.seen(&node_volume(&name, "Present", &made));
+        stalled.extend(all.stalled(|_| LONGEST));
+        late.extend(all.late());
+    }
+    assert_eq!(
+        (stalled.len(), late.len()),
+        (1, 1),
+        "after a day it is neither given up nor told of"
+    );
+}

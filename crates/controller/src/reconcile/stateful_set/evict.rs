@@ -28,7 +28,7 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time after which what was read for a second look counts as read for a first one.
+/// Time after which a first look does not count any more.
 const STALE: Duration = Duration::from_secs(30);
 
 /// The result of a set's turn.
@@ -81,24 +81,28 @@ impl Evictions {
         begun: Option<Unfinished>,
         tells: bool,
     ) -> Result<Turn> {
-        let namespace = set.namespace().unwrap_or_default();
         let Unfinished { claims, to_confirm } = begun.unwrap_or_default();
-        let to_confirm = to_confirm.filter(|(_, since)| since.elapsed() < STALE);
         let mut pods = match Pods::list(&self.client, &self.ours, set, ordinals, claims).await {
             Err(error) if is_forbidden(&error) => return Ok(Turn::Taken(self.may_not(set))),
             listed => listed?,
         };
         let mut passed = None;
         for ordinal in ordinals {
-            let Some(mut seen) = pods.snapshot(*ordinal).await? else {
+            let Some((seen, decision)) = self.judged(set, &mut pods, *ordinal).await? else {
                 let claims = pods.into_claims(*ordinal);
                 let unfinished = Some(Unfinished { claims, to_confirm });
                 return Ok(Turn::GoesOn { passed, unfinished });
             };
-            self.recent_evictions.mark(&namespace, &mut seen.claims);
-            match decide(&seen, Timestamp::now()) {
+            match decision {
                 Decision::Evict { name, uid } => {
-                    if to_confirm.as_ref().is_some_and(|(first, _)| *first == uid) {
+                    let first = to_confirm.as_ref().filter(|(first, _)| *first == uid);
+                    let is_confirmed = match first {
+                        Some((_, since)) if since.elapsed() < STALE => true,
+                        // The turns of other sets took longer. With a second look in the next turn, none would be evicted.
+                        Some(_) => self.looks_the_same(set, *ordinal, &uid).await?,
+                        None => false,
+                    };
+                    if is_confirmed {
                         let outcome = self.evict(set, &seen, &name, &uid).await?;
                         return Ok(Turn::Taken(outcome));
                     }
@@ -121,6 +125,30 @@ impl Evictions {
         })
     }
 
+    /// Whether a second look finds the same pod to evict. Not if that takes more claims than a turn may read.
+    async fn looks_the_same(&self, set: &StatefulSet, ordinal: i64, uid: &str) -> Result<bool> {
+        let (client, ours) = (&self.client, &self.ours);
+        let mut pods = Pods::list(client, ours, set, &[ordinal], Claims::new()).await?;
+        let judged = self.judged(set, &mut pods, ordinal).await?;
+        Ok(matches!(judged, Some((_, Decision::Evict { uid: now, .. })) if now == uid))
+    }
+
+    /// Reads and judges a pod. Returns `None` if that takes more claims than this turn may read.
+    async fn judged(
+        &self,
+        set: &StatefulSet,
+        pods: &mut Pods<'_>,
+        ordinal: i64,
+    ) -> Result<Option<(Snapshot, Decision)>> {
+        let Some(mut seen) = pods.snapshot(ordinal).await? else {
+            return Ok(None);
+        };
+        let namespace = set.namespace().unwrap_or_default();
+        self.recent_evictions.mark(&namespace, &mut seen.claims);
+        let decision = decide(&seen, Timestamp::now());
+        Ok(Some((seen, decision)))
+    }
+
     /// Reports that nobody has allowed the controller to stop pods of this namespace.
     fn may_not(&self, set: &StatefulSet) -> Outcome {
         let text = format!(
@@ -129,7 +157,7 @@ impl Evictions {
         );
         log::warn(
             "pods may not be stopped",
-            &[("set", &set.name_any()), ("why", &text)],
+            &[("set", &set.name_any()), ("error", &text)],
         );
         self.events
             .record(set, EventType::Warning, RESIZE_FAILED, &text);
@@ -169,7 +197,7 @@ impl Evictions {
             "pod {}-{ordinal} is not stopped so that its volumes grow: {why}",
             set.name_any()
         );
-        log::info("a pod waits to grow", &[("why", &text)]);
+        log::info("a pod waits to grow", &[("error", &text)]);
         if let Some(tone) = tone {
             let reason = match tone {
                 EventType::Normal => "Resizing",
@@ -220,7 +248,7 @@ impl Evictions {
             "pod {name} is not stopped so that {claims} can grow: {}",
             refusal_message(&refused)
         );
-        log::warn("a pod is not stopped", &[("why", &text)]);
+        log::warn("a pod is not stopped", &[("error", &text)]);
         self.events
             .record(set, EventType::Warning, RESIZE_FAILED, &text);
         Ok(Outcome::RequeueWithBackoff(backoff(&refused)))

@@ -63,6 +63,9 @@ pub(super) struct Claim {
     pub name: String,
     /// Since when only its file system has to grow, if its storage is done.
     pub pending: Option<Timestamp>,
+    /// The API server's time of the write that set `pending`, or of a later one. The clock of who wrote `pending` may be
+    /// ahead.
+    pub written: Option<Timestamp>,
     /// The latest time at which its storage had grown, which may be after `pending`.
     pub stored: Option<Timestamp>,
     /// Whether this process has evicted a pod for this growth.
@@ -193,7 +196,10 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
     }
     // Times are in whole seconds, and equal ones count as the order that ends the wait. They come from two clocks, so a
     // clock that is ahead must not cause evictions of the replacement.
-    let since_made = |claim: &&Claim| !claim.has_eviction && claim.pending >= Some(pod.made);
+    let since_made = |claim: &&Claim| {
+        let written = claim.written.is_none_or(|written| written >= pod.made);
+        !claim.has_eviction && written && claim.pending >= Some(pod.made)
+    };
     let newest = claims.iter().filter(since_made).max_by_key(|c| c.pending);
     let Some(since) = newest.and_then(|claim| claim.pending) else {
         return Err(match claims.first() {

@@ -31,6 +31,7 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{Node, PersistentVolumeClaim},
     },
+    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams, core::Selector};
@@ -177,7 +178,38 @@ impl<'a> Pods<'a> {
             let why = keeps_out(found.as_ref(), &candidate.tolerated);
             seen.kept_out = why.map(|why| format!("node {node} {why}"));
         }
+        if let Decision::Evict { uid, .. } = decide(&seen, Timestamp::now()) {
+            seen.kept_out = self.other_user(&uid, candidate, &seen.claims).await?;
+        }
         Ok(Some(seen))
+    }
+
+    /// Says which other pod on a candidate's node uses one of its growing claims. While it does, the volume does not
+    /// grow, and kubelet does not start the replacement.
+    async fn other_user(
+        &self,
+        uid: &str,
+        candidate: &Candidate,
+        growing: &[Claim],
+    ) -> Result<Option<String>> {
+        let namespace = self.set.namespace().unwrap_or_default();
+        let pods: Api<pod::Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let pages = ListParams::default().limit(page::<pod::Pod>());
+        let mut other = None;
+        let listed = paginate::each(&pods, pages, |pod| {
+            let is_other = pod.metadata.uid.as_deref() != Some(uid);
+            if is_other && !pod::has_ended(pod) && node_of(pod) == candidate.node.as_deref() {
+                let used = claims_of(pod);
+                let shared = growing.iter().find(|claim| used.contains(&claim.name));
+                other = shared
+                    .map(|claim| (pod.name_any(), claim.name.clone()))
+                    .or(other.take());
+            }
+        });
+        listed.await.context("list the pods of the namespace")?;
+        Ok(other.map(|(pod, claim)| {
+            format!("pod {pod} on its node uses claim {claim} too, so end that first")
+        }))
     }
 }
 
@@ -203,6 +235,7 @@ async fn growing(
     let mut growing = Claim {
         name: name.to_owned(),
         pending: None,
+        written: None,
         stored: None,
         has_eviction: false,
     };
@@ -221,6 +254,7 @@ async fn growing(
         .as_ref()
         .map(|node_volume| node_volume_of(node_volume, ours));
     growing.pending = Some(since).filter(|_| has_storage(&claim, reduced.as_ref()));
+    growing.written = status_written(&claim);
     growing.stored = node_volume.as_ref().and_then(written);
     Ok(Some(growing))
 }
@@ -231,6 +265,16 @@ fn waits_since(claim: &PersistentVolumeClaim) -> Option<Timestamp> {
     let since = condition.last_transition_time.as_ref();
     let since = since.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     failure(claim).is_none().then_some(since)
+}
+
+/// When the status of a claim was last written by others than kubelet, who writes after the condition.
+fn status_written(claim: &PersistentVolumeClaim) -> Option<Timestamp> {
+    let writers = claim.metadata.managed_fields.iter().flatten();
+    let of_status = writers.filter(|writer| {
+        writer.subresource.as_deref() == Some("status")
+            && writer.manager.as_deref() != Some("kubelet")
+    });
+    last_write(of_status)
 }
 
 /// Whether a claim's storage has the size that was asked for. Without a NodeVolume of ours, the claim's own condition
@@ -250,7 +294,11 @@ fn has_storage(claim: &PersistentVolumeClaim, node_volume: Option<&claims::NodeV
 
 /// When a NodeVolume or its answer was last written. What the answer reports had been reached by then.
 fn written(node_volume: &NodeVolume) -> Option<Timestamp> {
-    let writers = node_volume.metadata.managed_fields.iter().flatten();
+    last_write(node_volume.metadata.managed_fields.iter().flatten())
+}
+
+/// The API server's time of the last write by one of these.
+fn last_write<'a>(writers: impl Iterator<Item = &'a ManagedFieldsEntry>) -> Option<Timestamp> {
     let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
     times.max()
 }
@@ -273,7 +321,7 @@ fn pod_of(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> Option<Pod> {
         State::Going
     } else if is_available(set, pod, now) {
         State::Ready
-    } else if phase.is_none_or(|phase| phase == "Pending") {
+    } else if phase.is_none_or(|phase| phase == "Pending") && !pod::has_run(pod) {
         State::Starting
     } else {
         State::Unready

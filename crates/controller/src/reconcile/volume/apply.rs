@@ -73,8 +73,9 @@ impl StepWriter<'_> {
                 let created = self.create(&self.all(), node_volume).await;
                 view.put_node_volume(Some(created.context("create the NodeVolume")?));
             }
-            Step::RecreateNodeVolume { state, size } => {
-                let node_volume = recreated_node_volume(self.name, volume(live)?, *state, *size)?;
+            Step::RecreateNodeVolume { state, size, most } => {
+                let volume = volume(live)?;
+                let node_volume = recreated_node_volume(self.name, volume, *state, *size, *most)?;
                 let created = self.create(&self.all(), node_volume).await;
                 view.put_node_volume(Some(created.context("create the NodeVolume anew")?));
             }

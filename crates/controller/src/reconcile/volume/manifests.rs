@@ -10,11 +10,7 @@ use crate::{
         },
     },
     claims,
-    k8s::{
-        claim::condition,
-        meta::{storage, uid},
-        volume::driver_of,
-    },
+    k8s::{claim::condition, meta::uid, volume::driver_of},
 };
 use anyhow::{Context, Result, bail};
 use flexvol_sdk::Bytes;
@@ -46,6 +42,7 @@ pub(crate) fn recreated_node_volume(
     volume: &PersistentVolume,
     state: claims::StorageState,
     size: Bytes,
+    most: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
     let node = annotations
@@ -60,8 +57,7 @@ pub(crate) fn recreated_node_volume(
         "node": node,
         "state": state,
         "size": size.0,
-        // The volume's capacity may be a measured size.
-        "maxRequestedSize": Some(storage(spec.capacity.as_ref()).0).filter(|said| *said > size.0),
+        "maxRequestedSize": Some(most.0).filter(|most| *most > size.0),
         "publishing": true,
         "published": true,
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},

@@ -73,8 +73,8 @@ async fn apply_steps(context: &Context, name: &str) -> Result<Outcome> {
             Step::SetResizeFailure(why) => report::waits(context, &view.live, why),
             Step::RequestDeletion => {
                 let live = &view.live;
-                if let Some(why) = live.unbindable().or(live.stalled.as_deref()) {
-                    report::waits(context, live, why);
+                if let Some(why) = live.unable() {
+                    report::waits(context, live, &why);
                 }
             }
             _ => {}
@@ -273,13 +273,13 @@ fn record_placement(context: &Context, name: &str, step: &Step, live: &VolumeObj
             let failed = live.persistent_problem();
             let failed = failed.map(|problem| (problem.class(), &*problem.message));
             // The hostname may be unique again when the next node is selected, and ambiguous after that.
-            let own = live.unbindable().or(live.stalled.as_deref());
-            let own = own.map(|why| (ErrorClass::Retryable, why));
+            let own = live.unable();
+            let own = own.as_deref().map(|why| (ErrorClass::Retryable, why));
             if let Some((error, words)) = own.or(failed) {
                 context
                     .nodes
                     .record_failure(node, class, asker, error, words);
-                if live.unbindable().is_some() {
+                if live.no_hostname().is_some() {
                     context.nodes.record_unbindable(node);
                 }
             }

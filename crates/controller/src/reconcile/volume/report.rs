@@ -5,6 +5,7 @@ use crate::{
     api::well_known::RESIZE_FAILED, claims::Step, events::EventType, k8s::volume,
     observe::VolumeObjects, support::log,
 };
+use flexvol_sdk::Bytes;
 
 /// Reports a step that was applied, with the objects after it.
 pub(super) fn done(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
@@ -18,9 +19,57 @@ pub(super) fn done(context: &Context, name: &str, step: &Step, live: &VolumeObje
     for meta in [claim, volume, node_volume].into_iter().flatten() {
         context.own_writes.add(meta);
     }
-    let what = format!("{step:?}");
-    log::info("step", &[("volume", name), ("did", &what)]);
+    let claim = live.names().1;
+    let (what, node, to) = words(step);
+    log::info(
+        "a step was applied",
+        &[
+            ("volume", name),
+            ("claim", &claim),
+            ("step", what),
+            ("node", node),
+            ("to", &to.map_or_else(String::new, |size| size.to_string())),
+        ],
+    );
     tell_done(context, live, step);
+}
+
+/// Names a step as the log does, with its node and its size.
+fn words(step: &Step) -> (&'static str, &str, Option<Bytes>) {
+    let plain = |word| (word, "", None);
+    match step {
+        Step::NoOp => plain("none"),
+        Step::RecordEvent(_) => plain("record event"),
+        Step::Refuse(_) => plain("refuse"),
+        Step::Blocked(_) => plain("blocked"),
+        Step::AddClaimFinalizer => plain("add claim finalizer"),
+        Step::CreateNodeVolume { node } => (
+            "create nodevolume",
+            node.as_deref().unwrap_or_default(),
+            None,
+        ),
+        Step::RecreateNodeVolume { size, .. } => ("recreate nodevolume", "", Some(*size)),
+        Step::CreatePersistentVolume => plain("create persistentvolume"),
+        Step::MarkPublishing => plain("mark publishing"),
+        Step::MarkPublished => plain("mark published"),
+        Step::RemoveClaimFinalizer => plain("remove claim finalizer"),
+        Step::Reschedule => plain("reschedule"),
+        Step::RequestDeletion => plain("request deletion"),
+        Step::DeleteNodeVolume => plain("delete nodevolume"),
+        Step::DeletePersistentVolume => plain("delete persistentvolume"),
+        Step::RemovePersistentVolumeFinalizer => plain("remove persistentvolume finalizer"),
+        Step::SetAllocatedResources(size) => ("set allocated resources", "", Some(*size)),
+        Step::RequestSize(size) => ("request size", "", Some(*size)),
+        Step::SetPersistentVolumeCapacity(size) => {
+            ("set persistentvolume capacity", "", Some(*size))
+        }
+        Step::SetClaimCapacity(size) => ("set claim capacity", "", Some(*size)),
+        Step::SetFileSystemResizePending(size) => {
+            ("set filesystem resize pending", "", Some(*size))
+        }
+        Step::SetResizeFailure(_) => plain("set resize failure"),
+        Step::ClearResizeFailure => plain("clear resize failure"),
+    }
 }
 
 /// Reports what blocks a volume, as an event on the object that users look at, and in the log, because no event can be
@@ -29,7 +78,7 @@ pub(super) fn waits(context: &Context, live: &VolumeObjects, why: &str) {
     let (volume, claim) = live.names();
     log::warn(
         "a volume waits",
-        &[("volume", &volume), ("claim", &claim), ("why", why)],
+        &[("volume", &volume), ("claim", &claim), ("error", why)],
     );
     let volume = live.volume.as_ref();
     match (
@@ -85,12 +134,9 @@ fn tell_done(context: &Context, live: &VolumeObjects, step: &Step) {
 /// Returns why the scheduler is asked for another node.
 fn why_rescheduled(live: &VolumeObjects) -> String {
     let unavailable = live.unavailable.as_ref().map(|node| node.why.as_str());
-    let why = live
-        .unbindable()
-        .or(live.stalled.as_deref())
-        .or(unavailable);
+    let why = live.unable().or_else(|| unavailable.map(str::to_owned));
     match (why, live.persistent_problem(), &live.node_volume) {
-        (Some(why), ..) => why.to_owned(),
+        (Some(why), ..) => why,
         (None, Some(problem), Some(node_volume)) => format!(
             "node {} failed again and again to make the volume: {}",
             node_volume.spec.node, problem.message

@@ -3,7 +3,7 @@
 use super::{ends_with, ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
 use crate::{
     block::device::Device,
-    exec::{AtDeadline, Limits, Output, Tool},
+    exec::{AtDeadline, Limits, Output, Tool, as_typed},
     lock,
     superblock::{ExtDetails, Superblock},
 };
@@ -267,7 +267,12 @@ fn run(tool: &Tool, words: &[&str], device: &Device, held: &[BorrowedFd<'_>]) ->
     let words = words.iter().map(OsStr::new);
     let all: Vec<_> = words.chain([device.path().as_os_str()]).collect();
     let ended = tool.run(&all, &limits(held))?;
-    log::info!("{} {all:?}: {}", tool.path().display(), ended.status);
+    log::info!(
+        "{} {}: {}",
+        tool.path().display(),
+        as_typed(&all),
+        ended.status
+    );
     Ok(ended)
 }
 

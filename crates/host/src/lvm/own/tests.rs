@@ -134,6 +134,7 @@ fn a_device_is_the_groups_if_all_below_it_is() {
 pub(in crate::lvm) fn disks() -> Disks {
     Disks {
         prefix: format!("LVM-{GROUP}"),
+        numbers: Vec::new(),
         paths: Vec::new(),
         uuids: Vec::new(),
         own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
@@ -171,4 +172,36 @@ fn a_multipath_disk_and_its_partitions_have_the_paths_numbers() {
             .collect();
         assert_eq!(found, expected, "{name}");
     }
+}
+
+#[test]
+fn a_change_needs_every_disk_where_it_was_found() {
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("disk");
+    let lead_to = |device: &str| {
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(device, &link).unwrap();
+    };
+    lead_to("/dev/null");
+    let path = link.display().to_string();
+    let found = Disks::new(GROUP, vec![(path.clone(), false)]);
+    found.expect_in_place().unwrap();
+    let refused = || found.expect_in_place().unwrap_err();
+    lead_to("/dev/zero");
+    assert_eq!(refused().kind(), ErrorKind::Busy, "another disk");
+    fs::remove_file(&link).unwrap();
+    assert_eq!(refused().kind(), ErrorKind::Busy, "no disk");
+
+    let added = Disks::new(
+        GROUP,
+        ["/dev/zero", "/dev/full"]
+            .map(|path| (path.to_owned(), false))
+            .to_vec(),
+    );
+    added.expect_same(&added.clone()).unwrap();
+    let refused = found.expect_same(&added).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    // Only a mark that came after the report may be taken back.
+    let away = Disks::new(GROUP, vec![(path, true)]).with_uuids(vec!["a".to_owned()]);
+    assert!(!away.is_newly_missing("a") && away.is_newly_missing("b"));
 }

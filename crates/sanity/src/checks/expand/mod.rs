@@ -1,6 +1,7 @@
-//! Checks of growing. Stock Kubernetes calls only `expandfs`, on the node.
+//! Checks of growing. Stock Kubernetes calls only `expandfs`, on the node; flexvol's agent calls `expandvolume` too.
 
 mod measure;
+mod never_shrinks;
 mod two_callers;
 
 use crate::{
@@ -55,6 +56,18 @@ pub const CHECKS: &[Check] = &[
         mend: "compare with the size there is; Failure, or Success without a change",
         source: SOURCE,
         run: shrink,
+    },
+    Check {
+        name: "exp.volume-never-shrinks",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "expandvolume to a size between OLD and what is there, or to OLD itself, succeeds, makes nothing smaller, and answers no less than there is",
+        why: "an earlier call may have grown the storage without its answer arriving: then OLD is too small, and NEW may be too",
+        broke: "drivers that compare NEW with OLD and hand it to a command that also shrinks",
+        mend: "measure the storage; if it has NEW bytes or more, Success with volumeNewSize as measured",
+        source: "flex-spec.md, expandvolume",
+        run: never_shrinks::volume,
     },
     Check {
         name: "exp.not-multiple-of-sector",

@@ -115,9 +115,11 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
                 drop(hidden);
                 self.grow_offline(filesystem, refused).map_err(|error| {
                     match (before, device.size()) {
-                        (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
-                            format_args!("the volume has {size} and its file system only {had}"),
-                        ),
+                        (Some(Content::Ours { size: had, .. }), Ok(size)) => {
+                            error.context(format_args!(
+                                "the volume has {size:#} and its file system only {had:#}"
+                            ))
+                        }
                         _ => error,
                     }
                 })?;

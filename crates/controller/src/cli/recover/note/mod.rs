@@ -253,7 +253,7 @@ impl Note {
             Some(former) => format!(
                 "of a claim in one of {former}, which was deleted since a former run has begun: who has the name now may be somebody else"
             ),
-            None => "of a claim in one of that name, of which a run of a former version noted no UID: it may have been deleted and made anew for somebody else".to_owned(),
+            None => "of a claim in one of that name, of which a run of a former version noted no UID: it may have been deleted and recreated for somebody else".to_owned(),
         };
         Some(format!(
             "namespace {namespace} has UID {uid}, and persistent volume {volume} has the data {whose}; if the data are theirs, say so with --namespace-uid={uid}; to forget them: kubectl annotate pv {volume} {RECOVERY}-"
@@ -293,7 +293,7 @@ impl Note {
         }
         if asked > self.base() {
             return Move::Stop(format!(
-                "somebody else has made the claim anew, and asks for {asked}, where persistent volume {name} has {}: stop whoever does (a set, an operator, what applies manifests), and delete the claim",
+                "another client has recreated the claim, and asks for {asked}, where persistent volume {name} has {}: stop whoever does (a set, an operator, what applies manifests), and delete the claim",
                 self.base()
             ));
         }

@@ -37,12 +37,13 @@ pub fn found() -> Found {
 
 fn node_volume(size: Option<u64>) -> NodeVolume {
     from_value(json!({
-        "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume", "metadata": {},
+        "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+        "metadata": {"generation": 2},
         "spec": {
             "driver": "a/b", "node": "n", "state": "Present", "size": 30 << 20,
             "claim": {"namespace": "ns", "name": "data-db-0", "uid": "1"},
         },
-        "status": {"state": "Present", "size": size},
+        "status": {"state": "Present", "size": size, "observedGeneration": 2},
     }))
     .unwrap()
 }
@@ -92,6 +93,42 @@ fn a_claim_asks_for_what_its_storage_was_measured_to_have() {
         to(Some(1 << 20), None),
         Ok(10),
         "its node says more than was ordered"
+    );
+}
+
+#[test]
+fn nothing_is_taken_back_of_storage_that_may_be_growing() {
+    let with = |status: &Value| {
+        let mut found = found();
+        let mut all = serde_json::to_value(found.node_volume.unwrap()).unwrap();
+        all["status"] = status.clone();
+        found.node_volume = Some(from_value(all).unwrap());
+        plan(&found, None).map(|plan| plan.to.0 / MEBI)
+    };
+    let failed = |class: &str| json!({"class": class, "message": "no"});
+    let answer = |generation: i64, error: Value| {
+        let size = 10 * MEBI;
+        with(
+            &json!({"state": "Present", "size": size, "observedGeneration": generation, "error": error}),
+        )
+    };
+    assert_eq!(answer(2, failed("exhausted")), Ok(10));
+    let unanswered = answer(1, Value::Null).unwrap_err();
+    assert!(
+        unanswered.contains("30Mi, and has not answered yet"),
+        "{unanswered}"
+    );
+    let uncertain = answer(2, failed("uncertain")).unwrap_err();
+    assert!(uncertain.contains("uncertain: no; mend"), "{uncertain}");
+    let unmeasured = with(&json!({"observedGeneration": 1})).unwrap_err();
+    assert!(unmeasured.contains("not answered yet"), "{unmeasured}");
+    let measured = json!({"state": "Present", "size": 30 * MEBI, "observedGeneration": 1});
+    let had = with(&measured).unwrap_err();
+    assert!(had.contains("nothing to take back"), "{had}");
+    assert_eq!(
+        with(&json!({"state": "Present"})),
+        Ok(10),
+        "no sizes are told"
     );
 }
 

@@ -19,6 +19,7 @@ fn claim(name: &str, pending: Option<i64>) -> Claim {
     Claim {
         name: name.to_owned(),
         pending: pending.map(at),
+        written: None,
         stored: None,
         has_eviction: false,
     }
@@ -176,6 +177,19 @@ fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown(
     let decision = decide(&seen, at(1020));
     let vain = matches!(decision, Decision::Wait(WaitReason::InVain { .. }));
     assert!(vain, "its turn is told by the claim alone: {decision:?}");
+}
+
+/// The condition's clock is five minutes ahead. The leader does not know of the eviction.
+#[test]
+fn another_leader_does_not_stop_the_replacement_for_the_same_growth() {
+    let mut seen = ready();
+    seen.claims[0].pending = Some(at(400));
+    seen.claims[0].written = Some(at(100));
+    assert_eq!(decide(&seen, at(1000)), evict(2));
+    seen.pods[2].made = at(160);
+    let decision = decide(&seen, at(1000));
+    let vain = matches!(decision, Decision::Wait(WaitReason::InVain { .. }));
+    assert!(vain, "{decision:?}");
 }
 
 #[test]

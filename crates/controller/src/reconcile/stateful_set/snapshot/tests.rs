@@ -133,6 +133,29 @@ fn a_node_volume_says_when_it_was_answered_last() {
 }
 
 #[test]
+fn a_claim_says_when_its_status_was_last_written_by_others_than_kubelet() {
+    let of = |writers: Value| {
+        let claim: PersistentVolumeClaim = from_value(json!({
+            "metadata": {"name": "data-db-1", "managedFields": writers},
+        }))
+        .unwrap();
+        status_written(&claim).map(|time| time.to_string())
+    };
+    let later = "2026-11-22T12:05:00Z";
+    let writer = |manager: &str, part: &str, time: &str| json!({"manager": manager, "subresource": part, "time": time});
+    let ours = writer("flexvol-controller", "status", THEN);
+    let others = [
+        writer("kubelet", "status", later),
+        json!({"manager": "kubectl", "time": later}),
+    ];
+    let then = Some(THEN.to_owned());
+    assert_eq!(of(json!([ours, others[0], others[1]])), then);
+    assert_eq!(of(json!(others)), None);
+    let controllers = writer("kube-controller-manager", "status", later);
+    assert_eq!(of(json!([ours, controllers])), Some(later.to_owned()));
+}
+
+#[test]
 fn a_pod_is_ready_once_it_was_for_as_long_as_the_set_says() {
     let state = |least: Option<i32>, since: Option<&str>, seconds: i64| {
         let set = set(json!({"spec": {"minReadySeconds": least}}));
@@ -225,4 +248,20 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
         then,
         "somebody else's"
     );
+}
+
+/// Init containers run while a pod is Pending, after kubelet has mounted its volumes.
+#[test]
+fn a_pod_whose_init_containers_have_run_is_not_starting() {
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let crashing = json!({"status": {
+        "phase": "Pending",
+        "conditions": [
+            condition("PodReadyToStartContainers", "True"), condition("Initialized", "False"),
+            condition("Ready", "False"),
+        ],
+        "initContainerStatuses": [{"name": "migrate", "restartCount": 99}],
+    }});
+    let found = pod_of(&set(json!({})), &pod(crashing), THEN.parse().unwrap());
+    assert_ne!(found.unwrap().state, State::Starting);
 }

@@ -1,6 +1,8 @@
 //! How the sources of all crates hang together: dependencies between files go one way.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod events;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -64,10 +66,16 @@ fn module(file: &Path) -> String {
     parts.join("::")
 }
 
+/// Without what is only there in tests.
+fn product(source: &str) -> &str {
+    source.split("#[cfg(test)]\nmod tests {").next().unwrap()
+}
+
 /// Without comments, texts, and what is only there in tests.
 fn code(source: &str) -> String {
-    let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    let lines = product.lines().map(|line| line.split("//").next().unwrap());
+    let lines = product(source)
+        .lines()
+        .map(|line| line.split("//").next().unwrap());
     let mut code = String::new();
     for line in lines {
         // Every second part is in quotes.

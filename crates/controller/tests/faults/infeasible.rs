@@ -1,0 +1,101 @@
+//! Volumes that drivers call infeasible, rightly and wrongly.
+
+use crate::{
+    unable::{claims, install, known, names, told_of},
+    world::{World, tell},
+};
+use serde_json::json;
+
+/// A tenant requests less than the minimum size of every driver.
+pub fn for_every_driver() {
+    const CLAIMS: usize = 9;
+    tell(World::start(), |world| {
+        let least = r#" [ "$(value requestBytes "$2")" -ge 1048576 ] || { echo '{"status":"Failure","message":"a volume has at least 1Mi","errorClass":"infeasible"}' && exit 1; }"#;
+        for node in ["a", "b", "c"] {
+            world.node(node);
+            install(world, node, least);
+            world.start_agent(node, &[]);
+        }
+        world.start_controller(&["--rate=1000"]);
+        known(world, 3)?;
+        let claim = |number: usize| ("tenant", format!("c{number}"));
+        for number in 0..CLAIMS {
+            let (namespace, name) = claim(number);
+            world.make(
+                "PersistentVolumeClaim",
+                json!({
+                    "metadata": {"name": name, "namespace": namespace},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                        "resources": {"requests": {"storage": "1"}},
+                    },
+                }),
+            );
+        }
+        for number in 0..CLAIMS {
+            world.eventually("the claim to be refused", |world| {
+                let (namespace, name) = claim(number);
+                let claim = world.get("PersistentVolumeClaim", namespace, &name);
+                told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
+            })?;
+        }
+        let requests = world.server.requests();
+        let node_volumes = requests
+            .iter()
+            .filter(|asked| asked.starts_with("POST NodeVolume"));
+        assert_eq!(node_volumes.count(), 2 * CLAIMS, "no third node is asked");
+        claims(world, "plain", &names(1))?;
+        let claim = world.the_claim("c0");
+        assert!(!told_of(world, &claim, "node"), "it had a node at once");
+        Ok(())
+    });
+}
+
+/// Two nodes of four report the most room and call every volume infeasible, as with an older configuration.
+pub fn for_some_nodes() {
+    const CLAIMS: usize = 4;
+    tell(World::start(), |world| {
+        let never = r#" echo '{"status":"Failure","message":"option pool is unknown","errorClass":"infeasible"}' && exit 1"#;
+        for node in ["a", "b", "c", "d"] {
+            world.node(node);
+            let refuses = ["a", "b"].contains(&node);
+            install(world, node, if refuses { never } else { "" });
+            if !refuses {
+                let script = world.path(&format!("{node}/plugins/lab.example~plain/plain"));
+                let able = std::fs::read_to_string(&script).unwrap();
+                world.install_script(node, &able.replace("1099511627776", "549755813888"));
+            }
+            world.start_agent(node, &[]);
+        }
+        world.start_controller(&["--rate=1000"]);
+        known(world, 4)?;
+        world.claims += CLAIMS;
+        let claim = |number: usize| (format!("tenant{number}"), "data");
+        for number in 0..CLAIMS {
+            let (namespace, name) = claim(number);
+            world.make(
+                "PersistentVolumeClaim",
+                json!({
+                    "metadata": {"name": name, "namespace": namespace},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                        "resources": {"requests": {"storage": "10Mi"}},
+                    },
+                }),
+            );
+        }
+        world.eventually("all claims to be bound", |world| {
+            (0..CLAIMS).all(|number| {
+                let (namespace, name) = claim(number);
+                let claim = world.get("PersistentVolumeClaim", &namespace, name);
+                claim["status"]["phase"] == "Bound"
+            })
+        })?;
+        let asked = world.server.requests().into_iter();
+        let asked = asked
+            .filter(|asked| asked.starts_with("POST NodeVolume"))
+            .count();
+        assert!(asked <= 3 * CLAIMS, "{asked} volumes were ordered");
+        Ok(())
+    });
+}
