@@ -111,6 +111,11 @@ fn killed(_: &Points) {
     let started = Instant::now();
     let error = shell(&script, Duration::from_millis(500), AtDeadline::Kill).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let said = error.to_string();
+    assert!(
+        said.contains("sh waits in ") && said.contains(", sleep waits in "),
+        "{said}"
+    );
     assert!(started.elapsed() < Duration::from_secs(50));
     let pids = fs::read_to_string(pids).unwrap();
     for pid in pids.split_whitespace() {

@@ -258,7 +258,7 @@ impl Tool {
                 log::warn!("process {} stays until the kernel answers it", child.id());
                 stuck_error()
             } else if !deadline.pause() {
-                deadline_error(limits)
+                deadline_error(limits, &hanging::waits(child.id()))
             } else {
                 continue;
             };
@@ -343,14 +343,14 @@ impl Output {
 }
 
 /// Error for a program that reached its deadline.
-fn deadline_error(limits: &Limits<'_>) -> Error {
+fn deadline_error(limits: &Limits<'_>, waits: &str) -> Error {
     let seconds = limits.deadline.as_secs();
     let what = match limits.at_deadline {
         AtDeadline::Leave => {
             format!("the operation goes on in the background after {seconds} s; try again")
         }
         AtDeadline::Kill => {
-            format!("the operation was stopped because it did not end within {seconds} s")
+            format!("the operation was stopped because it did not end within {seconds} s ({waits})")
         }
     };
     Error::new(ErrorKind::TimedOut, what)

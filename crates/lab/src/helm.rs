@@ -27,6 +27,7 @@ pub fn program() -> Result<PathBuf> {
         let fresh = home.join("fresh");
         let mut go = Command::new("go");
         go.args(["install", "-trimpath", "-ldflags", "-s -w"])
+            .args(["-gcflags", "all=-dwarf=false"])
             .arg(format!("helm.sh/helm/v3/cmd/helm@{VERSION}"))
             .env("CGO_ENABLED", "0")
             .env("GOBIN", &fresh)

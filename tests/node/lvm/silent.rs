@@ -47,7 +47,7 @@ fn one(points: &Points) {
     capacity().success();
     run("dmsetup", &["suspend", "--nolockfs", "silent"]);
     // Killed, lvm waits for its reads.
-    for said in ["did not end within", "has not answered an earlier lvm"] {
+    for said in ["s (lvm waits in ", "has not answered an earlier lvm"] {
         let refused = capacity().failure();
         assert!(refused.contains(said), "{refused}");
         assert_eq!(processes(), 1, "{refused}");

@@ -33,6 +33,25 @@ impl Watch {
     }
 }
 
+/// Says what a child and its descendants do: "lvm waits in flock_lock_inode_wait", a function of the kernel.
+pub(super) fn waits(child: u32) -> String {
+    let mut all = String::new();
+    for process in family(child).unwrap_or_else(|| vec![child]) {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}"));
+        let (Ok(program), Ok(place)) = (read("comm"), read("wchan")) else {
+            continue;
+        };
+        let separator = if all.is_empty() { "" } else { ", " };
+        // The kernel writes 0 for a process that runs.
+        let (verb, place) = match place.as_str() {
+            "0" | "" => ("runs", ""),
+            place => ("waits in ", place),
+        };
+        all += &format!("{separator}{} {verb}{place}", program.trim_end());
+    }
+    all
+}
+
 /// Combined thread states of a process and its descendants, because the child may be a shell that waits for the
 /// program. `None` while one of them runs, or when the descendants cannot be listed.
 fn family_threads(child: u32) -> Option<Threads> {
