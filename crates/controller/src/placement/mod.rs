@@ -11,6 +11,7 @@ mod estimate;
 mod failing;
 mod last_heartbeat;
 mod load;
+mod offered;
 mod outcomes;
 mod pending_calls;
 mod removed_nodes;
@@ -29,6 +30,7 @@ use failing::Failing;
 use flexvol_sdk::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
+use offered::Offered;
 use pending_calls::PendingCalls;
 use removed_nodes::RemovedNode;
 use std::{
@@ -85,6 +87,7 @@ struct NodeRecord {
     unbindable: Option<CapacityBackoff>,
     /// Ordered volumes that the agent's last report may not include.
     load: Load,
+    offered: Offered,
     /// Why pods may not run there, when last seen.
     unschedulable: Option<(Instant, Unschedulable)>,
 }
@@ -113,7 +116,7 @@ impl Nodes {
         let _ = self.listens.set(Instant::now());
     }
 
-    /// Stores an agent's report, new or listed again. Returns whether the node offers more than before.
+    /// Stores an agent's report, new or listed again. Returns whether the node offers more than before ([`Offered`]).
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
         let mut now = NodeRecord {
@@ -128,6 +131,7 @@ impl Nodes {
             refusing: BTreeMap::new(),
             unbindable: None,
             load: Load::default(),
+            offered: Offered::default(),
             unschedulable: None,
         };
         let mut all = self.all();
@@ -138,10 +142,12 @@ impl Nodes {
             let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
             now.was_silent = seen.is_some_and(is_old);
             self.gone().remove(&name);
+            now.offered.gains(&now.status);
             all.insert(name, now);
             return true;
         };
         now.load = std::mem::take(&mut before.load);
+        now.offered = std::mem::take(&mut before.offered);
         now.unschedulable = before.unschedulable;
         now.unbindable = before.unbindable.take();
         if before.status.last_heartbeat_time == now.status.last_heartbeat_time {
@@ -161,7 +167,7 @@ impl Nodes {
             }
         }
         let is_back = !before.may_be_asked(self.silence) && now.may_be_asked(self.silence);
-        let better = is_back || offers_more(&before.status, &now.status);
+        let better = now.offered.gains(&now.status) || is_back;
         now.full = std::mem::take(&mut before.full);
         now.full.retain(|class, exhausted| {
             let has = now.status.capacities.get(class);
@@ -319,14 +325,6 @@ impl NodeRecord {
     fn may_be_asked(&self, silence: Duration) -> bool {
         !self.is_missing && !self.is_silent(silence)
     }
-}
-
-/// Whether a driver is new, or the capacity of a class is new or larger.
-fn offers_more(before: &StorageNodeStatus, now: &StorageNodeStatus) -> bool {
-    let mut drivers = now.drivers.keys();
-    let mut rooms = now.capacities.iter();
-    drivers.any(|driver| !before.drivers.contains_key(driver))
-        || rooms.any(|(class, room)| before.capacities.get(class).is_none_or(|had| room > had))
 }
 
 impl fmt::Display for NoNode {
