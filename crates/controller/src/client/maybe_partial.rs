@@ -41,12 +41,30 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for MaybePartial<K> {
         Ok(match object {
             Some(object) if !is_truncated => MaybePartial::Whole(object),
             object => {
-                let metadata = value.get("metadata").map(ObjectMeta::deserialize);
-                let metadata = metadata.and_then(Result::ok).unwrap_or_default();
+                let metadata = metadata(&value);
                 MaybePartial::Part(Box::new(PartialObject { metadata, object }))
             }
         })
     }
+}
+
+/// Returns the metadata, or only which object it is and whether it is being deleted if the rest cannot be understood.
+fn metadata(value: &Value) -> ObjectMeta {
+    const SURE: [&str; 5] = [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "deletionTimestamp",
+    ];
+    let Some(Value::Object(all)) = value.get("metadata") else {
+        return ObjectMeta::default();
+    };
+    let sure = all.iter().filter(|(name, _)| SURE.contains(&name.as_str()));
+    let sure = || sure.map(|(name, value)| (name.clone(), value.clone()));
+    ObjectMeta::deserialize(all)
+        .or_else(|_| ObjectMeta::deserialize(Value::Object(sure().collect())))
+        .unwrap_or_default()
 }
 
 resource_as! {

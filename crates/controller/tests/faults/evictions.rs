@@ -262,15 +262,22 @@ pub fn init_container_that_fails() {
 }
 
 /// So many sets, with an API server that answers ten requests in a second, that each has a turn in more than half a minute.
-pub fn many_sets() {
+/// Their pods have this many other claims that grow.
+pub fn many_sets(sets: usize, others: usize) {
     tell(World::beside(Kubernetes { expands: false }), |world| {
         world.node("node");
-        for number in 0..60 {
+        let others: Vec<_> = (0..others).map(|n| format!("log-{n:03}")).collect();
+        for number in 0..sets {
             let namespace = format!("tenant{number}");
             let uid = set(world, &namespace, "db", 1, true);
-            pod(world, &namespace, &uid, 0, &[]);
+            for claim in &others {
+                pending_claim(world, &namespace, claim);
+            }
+            pod(world, &namespace, &uid, 0, &others);
         }
         world.start_controller(&["--rate=10"]);
-        world.eventually("a pod to be stopped", |world| world.told(STOPPED))
+        let first = others.first().map_or("t0-db-0", String::as_str);
+        let stopped = format!("pod db-0 is not stopped so that {first}");
+        world.eventually("a pod to be stopped", |world| world.told(&stopped))
     });
 }

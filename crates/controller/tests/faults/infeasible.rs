@@ -4,6 +4,7 @@ use crate::{
     unable::{claims, install, known, names, told_of},
     world::{World, tell},
 };
+use flexvol_apiserver::Key;
 use serde_json::json;
 
 /// A tenant requests less than the minimum size of every driver.
@@ -97,5 +98,40 @@ pub fn for_some_nodes() {
             .count();
         assert!(asked <= 3 * CLAIMS, "{asked} volumes were ordered");
         Ok(())
+    });
+}
+
+/// A NodeVolume that another node is to take over has somebody else's finalizer.
+pub fn kept_by_others() {
+    tell(World::start(), |world| {
+        let never = r#" sleep 1; echo '{"status":"Failure","message":"no","errorClass":"infeasible"}' && exit 1"#;
+        for node in ["a", "b"] {
+            world.node(node);
+        }
+        install(world, "a", never);
+        world.start_agent("a", &[]);
+        world.start_controller(&["--rate=1000"]);
+        known(world, 1)?;
+        world.claim("data", "plain");
+        let key = |world: &World| {
+            let all = world.server.store().all("NodeVolume");
+            let name = all.first()?["metadata"]["name"].as_str()?.to_owned();
+            Some(Key::new("NodeVolume", "", &name))
+        };
+        world.eventually("node a to be asked", |world| key(world).is_some())?;
+        let key = key(world).unwrap();
+        let finalizers = json!(["flexvol.dev/node-volume", "example.com/x"]);
+        let held = json!({"metadata": {"finalizers": finalizers}});
+        world.server.store().merge(&key, &held).unwrap();
+        install(world, "b", "");
+        world.start_agent("b", &[]);
+        let told = "finalizers of others keep it: example.com/x; take them from it";
+        world.eventually("people to be told", |world| world.told(told))?;
+        let requests = world.server.requests().into_iter();
+        let made = requests.filter(|asked| asked.starts_with("POST NodeVolume"));
+        assert_eq!(made.count(), 1, "none can be made before it has gone");
+        let free = json!({"metadata": {"finalizers": []}});
+        world.server.store().merge(&key, &free).unwrap();
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))
     });
 }

@@ -12,16 +12,21 @@ fn finalizers() -> Value {
     names.collect()
 }
 
-/// Another claim is created with the name of a deleted one.
+/// Another claim is created with the name of a deleted one, and is too large.
 pub fn successor() {
+    replaced_by(&json!({"finalizers": finalizers()}));
+}
+
+/// Another claim with such metadata is created with the name of a deleted one.
+pub fn replaced_by(metadata: &Value) {
     tell(World::start(), |world| {
         world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let uid = world.the_claim("data")["metadata"]["uid"].clone();
         world.delete_claim("data");
-        let large = json!({
-            "metadata": {"name": "data", "namespace": "default", "finalizers": finalizers()},
+        let another = json!({
+            "metadata": {"name": "data", "namespace": "default"},
             "spec": {
                 "accessModes": ["ReadWriteOnce"], "storageClassName": "",
                 "resources": {"requests": {"storage": "1"}},
@@ -30,7 +35,8 @@ pub fn successor() {
         while !world.the_claim("data").is_null() {
             yield_now();
         }
-        world.make("PersistentVolumeClaim", large);
+        world.make("PersistentVolumeClaim", another);
+        world.edit("data", &json!({"metadata": metadata}));
         assert_ne!(world.the_claim("data")["metadata"]["uid"], uid);
         world.eventually("nothing to be left of the former one", |world| {
             let store = world.server.store();

@@ -41,6 +41,7 @@ mod rounds;
 mod tenants;
 mod unable;
 mod unmeasured;
+mod unreadable;
 mod unstorable;
 mod untold;
 mod wakeups;
@@ -363,6 +364,22 @@ fn nothing_is_left_of_a_claim_whose_name_one_has_that_is_too_large_to_be_underst
 #[test]
 fn a_claim_that_is_too_large_to_be_understood_loses_nothing_and_that_is_told() {
     large_claims::own();
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_whose_name_one_has_with_a_time_that_cannot_be_understood() {
+    unreadable::successor();
+}
+
+#[test]
+fn a_claim_with_a_time_that_cannot_be_understood_grows_and_hides_no_other_from_status() {
+    unreadable::own();
+}
+
+#[test]
+fn what_others_keep_of_a_volume_that_another_node_is_to_make_is_named_and_not_asked_for_without_end()
+ {
+    infeasible::kept_by_others();
 }
 
 #[test]
@@ -693,5 +710,10 @@ fn a_pod_whose_init_container_fails_is_stopped_so_that_its_volume_grows() {
 
 #[test]
 fn however_many_sets_grow_at_once_pods_are_stopped() {
-    evictions::many_sets();
+    evictions::many_sets(60, 0);
+}
+
+#[test]
+fn pods_of_many_claims_are_stopped_also_beside_other_sets() {
+    evictions::many_sets(8, 24);
 }

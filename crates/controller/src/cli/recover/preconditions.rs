@@ -1,7 +1,10 @@
 //! Preconditions of a recovery.
 
 use crate::{
-    api::{v1alpha1::NodeVolume, well_known::GROW},
+    api::{
+        v1alpha1::NodeVolume,
+        well_known::{GROW, NODE_ANNOTATION},
+    },
     claims::{self, Answer, believed},
     drivers::Driver,
     k8s::{
@@ -134,7 +137,11 @@ fn measured(node_volume: &claims::NodeVolume) -> Option<Bytes> {
 /// Why the size of the storage is unknown, if its node may be growing it. Of storage whose driver reports no sizes, the
 /// capacity of the claim is the best that is known.
 pub(super) fn growing(found: &Found) -> Option<String> {
-    let node_volume = ordered(found)?;
+    let Some(node_volume) = ordered(found) else {
+        // Only a volume that was made by hand has no NodeVolume, and no such annotation.
+        let is_lost = found.volume.annotations().contains_key(NODE_ANNOTATION);
+        return is_lost.then(|| "what the storage has is unknown: its NodeVolume is missing, and the controller makes it again; repeat the command when its node has answered".to_owned());
+    };
     let (node, most) = (&node_volume.node, node_volume.max_requested_size);
     let is_measured = measured(&node_volume).is_some_and(|has| has >= most);
     let reports_none = node_volume.answer == Answer::Present(None);

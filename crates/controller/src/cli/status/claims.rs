@@ -8,7 +8,7 @@ use crate::{
             CLAIM_FINALIZER, CONTROLLER, FAILED, FILE_SYSTEM_RESIZE_PENDING, volume_name,
         },
     },
-    client::paginate,
+    client::{MaybePartial, paginate},
     k8s::{
         claim::{self, capacity, condition, is_expanding},
         meta::{has_finalizer, uid},
@@ -19,11 +19,17 @@ use k8s_openapi::{
     api::core::v1::{Event, PersistentVolumeClaim},
     jiff::Timestamp,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ListParams, ObjectMeta},
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Condition of a claim: kubelet could not grow the file system. Kubernetes has used this name since 1.31.
 const NODE_FAILED: &str = "NodeResizeError";
+
+/// State of a claim of which only the identity is known.
+const UNREADABLE: &str = "not understood";
 
 /// Waiting claims, by the names of their volumes.
 #[derive(Debug, Default)]
@@ -58,14 +64,24 @@ impl Claims {
     ) -> Result<Self> {
         let known = ServedByAgents::of(reports);
         let mut all = Claims::default();
-        let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
+        // Anybody may write a claim or an event that cannot be understood.
+        let claims: Api<MaybePartial<PersistentVolumeClaim>> = Api::all(client.clone());
         let pages = ListParams::default().limit(paginate::PAGE_SIZE);
-        let listed = paginate::each(&claims, pages.clone(), |claim| all.add(claim, &known));
+        let listed = paginate::each(&claims, pages.clone(), |claim| match claim.object() {
+            Some(claim) => all.add(claim, &known),
+            None => all.add_unreadable(claim.meta()),
+        });
         listed.await.context("list the claims")?;
-        if !all.pending.is_empty() {
-            let events: Api<Event> = Api::all(client.clone());
+        let unexplained = |pending: &Pending| pending.row.why.is_empty();
+        if all.pending.values().any(unexplained) {
+            let events: Api<MaybePartial<Event>> = Api::all(client.clone());
             let pages = pages.fields("involvedObject.kind=PersistentVolumeClaim");
-            match paginate::each(&events, pages, |event| all.hear(event)).await {
+            let heard = paginate::each(&events, pages, |event| {
+                if let Some(event) = event.object() {
+                    all.hear(event);
+                }
+            });
+            match heard.await {
                 // Without permission to read events, the reasons are missing.
                 Err(kube::Error::Api(status)) if status.code == 403 => {}
                 listed => listed.context("list the claims' events")?,
@@ -103,6 +119,25 @@ impl Claims {
         }
     }
 
+    /// Adds a claim of which only the identity is known, so nobody knows whether it is ours.
+    fn add_unreadable(&mut self, claim: &ObjectMeta) {
+        let why = "what the claim asks for is unknown; look at its managed fields by kubectl get --output=yaml --show-managed-fields";
+        let row = Row {
+            state: UNREADABLE,
+            why: why.to_owned(),
+            ..row(&PersistentVolumeClaim {
+                metadata: claim.clone(),
+                ..PersistentVolumeClaim::default()
+            })
+        };
+        let pending = Pending {
+            row,
+            ours: true,
+            said: (false, None),
+        };
+        self.pending.insert(volume_name(uid(claim)), pending);
+    }
+
     /// Keeps the last warning about a claim, or else the last event: Kubernetes repeats that it waits.
     fn hear(&mut self, event: &Event) {
         let uid = event.involved_object.uid.as_deref().unwrap_or_default();
@@ -126,6 +161,9 @@ impl Claims {
             && row.why.is_empty()
         {
             row.why = pending.row.why;
+            if pending.row.state == UNREADABLE && row.state == SETTLED {
+                row.state = UNREADABLE;
+            }
         }
         if let Some(growing) = self.growing.remove(&row.volume)
             && row.state == SETTLED
@@ -302,6 +340,26 @@ mod tests {
             let said = [row.state, &row.asked, &row.has, &row.why];
             assert_eq!(said, ["growing", "2Gi", "1Gi", why]);
         }
+    }
+
+    #[test]
+    fn a_claim_that_is_not_understood_is_named_and_hides_no_other() {
+        let claim = json!({
+            "metadata": {
+                "name": "data", "namespace": "ns", "uid": "1",
+                "managedFields": [{"time": "10000-01-01T11:59:59Z"}],
+            },
+        });
+        let claim: MaybePartial<PersistentVolumeClaim> = from_value(claim).unwrap();
+        assert!(claim.object().is_none());
+        let mut all = listed(&[]);
+        all.add_unreadable(claim.meta());
+        let mut row = settled("pvc-1");
+        all.correct(&mut row);
+        assert_eq!(row.state, UNREADABLE);
+        all.add_unreadable(claim.meta());
+        let rows: Vec<_> = all.without_node_volume().collect();
+        assert!(rows.len() == 1 && rows[0].claim == "ns/data", "{rows:?}");
     }
 
     #[test]

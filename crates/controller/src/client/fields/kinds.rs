@@ -133,7 +133,7 @@ const ONE_CLAIM: Keep = object!(
     "metadata": metadata!(
         "annotations": CLAIM_ANNOTATIONS,
         "finalizers": WORDS,
-        "managedFields": Keep::Members(&[("manager", WORD), ("subresource", WORD), ("time", WORD)]),
+        "managedFields": Keep::Members(&[("manager", WORD), ("subresource", WORD), ("time", Keep::Time)]),
     ),
     "spec": Keep::Members(&[
         ("volumeName", WORD),
@@ -290,7 +290,7 @@ const ONE_NODE_VOLUME: Keep = object!(
     "metadata": metadata!(
         "labels": WORDS,
         "finalizers": WORDS,
-        "managedFields": Keep::Members(&[("time", WORD)]),
+        "managedFields": Keep::Members(&[("time", Keep::Time)]),
     ),
     "spec": Keep::All,
     "status": Keep::Members(&[

@@ -9,6 +9,9 @@ pub(crate) enum Keep {
     But(&'static [&'static str]),
     /// A string of at most this many bytes as written, or a number.
     Text(usize),
+    /// A time that can be understood. Users may write times of which nothing else can be made, such as of the year 10000
+    /// (`metadata.managedFields`), and one would spoil the whole object.
+    Time,
     /// A string that is kept regardless of the budget. An object has only few of them.
     Sure,
     /// A checksum of an object's members, all of which are strings: as much as tells whether they have changed, however

@@ -16,6 +16,7 @@ pub(crate) use keep::{Keep, TooLarge};
 
 use budget::Budget;
 use checksum::Members;
+use k8s_openapi::jiff::Timestamp;
 use keep::{DIGITS, MAX_LENGTH, MOST, OVERLONG, TRUNCATED, begins};
 
 /// An open object or array.
@@ -36,9 +37,7 @@ enum State {
     },
     Text {
         escaped: bool,
-        most: usize,
-        /// Whether it is kept regardless of the budget.
-        sure: bool,
+        keep: &'static Keep,
     },
     /// A number, or `true`.
     Bare,
@@ -152,7 +151,13 @@ impl Prune {
                 self.begin_as_it_is(kept);
             }
             Some(Keep::Checksum) if object => self.begin_checksum(),
-            Some(keep) if opens && !matches!(keep, Keep::Text(_) | Keep::Sure | Keep::Checksum) => {
+            Some(keep)
+                if opens
+                    && !matches!(
+                        keep,
+                        Keep::Text(_) | Keep::Time | Keep::Sure | Keep::Checksum
+                    ) =>
+            {
                 if self.pay(self.lead_length() + 2) {
                     self.lead(out);
                     out.push(byte);
@@ -168,15 +173,10 @@ impl Prune {
             }
             Some(keep) if !opens => {
                 self.text.clear();
-                let most = match keep {
-                    Keep::Text(most) => *most,
-                    _ => MAX_LENGTH,
-                };
                 if byte == b'"' {
                     self.state = State::Text {
                         escaped: false,
-                        most,
-                        sure: matches!(keep, Keep::Sure | Keep::Words(_)),
+                        keep,
                     };
                     return 1;
                 }
@@ -219,13 +219,16 @@ impl Prune {
             Keep::Named(is_kept, keep) if open.object => {
                 (is_kept(&self.name).then_some(*keep), few && named)
             }
-            Keep::Words(_) | Keep::Text(_) | Keep::Sure | Keep::Checksum if open.object => {
+            Keep::Words(_) | Keep::Text(_) | Keep::Time | Keep::Sure | Keep::Checksum
+                if open.object =>
+            {
                 (None, true)
             }
             Keep::Each(keep) => (Some(*keep), !open.object || named),
             // Such a rule is never on the stack.
             Keep::Within(_, keep) | Keep::Whole(_, keep) => (Some(*keep), true),
             Keep::Text(_)
+            | Keep::Time
             | Keep::Sure
             | Keep::Checksum
             | Keep::But(_)
@@ -282,13 +285,12 @@ impl Prune {
     }
 
     fn text(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
-        let State::Text {
-            escaped,
-            most,
-            sure,
-        } = self.state
-        else {
+        let State::Text { escaped, keep } = self.state else {
             return 0;
+        };
+        let most = match keep {
+            Keep::Text(most) => *most,
+            _ => MAX_LENGTH,
         };
         if byte != b'"' || escaped {
             if self.text.len() <= most {
@@ -296,14 +298,14 @@ impl Prune {
             }
             self.state = State::Text {
                 escaped: byte == b'\\' && !escaped,
-                most,
-                sure,
+                keep,
             };
             return 1;
         }
         self.state = State::Between;
-        let kept = match self.open.last().map(|open| open.keep) {
-            Some(Keep::Words(words)) => words.iter().any(|word| word.as_bytes() == self.text),
+        let kept = match (self.open.last().map(|open| open.keep), keep) {
+            (Some(Keep::Words(words)), _) => words.iter().any(|word| word.as_bytes() == self.text),
+            (_, Keep::Time) => is_time(&self.text),
             _ => true,
         };
         if self.text.len() > most {
@@ -312,7 +314,7 @@ impl Prune {
         if kept {
             self.text.insert(0, b'"');
             self.text.push(b'"');
-            self.put_text(sure, out);
+            self.put_text(matches!(keep, Keep::Sure | Keep::Words(_)), out);
         }
         self.ended();
         1
@@ -340,6 +342,10 @@ impl Prune {
             out.extend_from_slice(&self.text);
         }
     }
+}
+
+fn is_time(text: &[u8]) -> bool {
+    str::from_utf8(text).is_ok_and(|text| text.parse::<Timestamp>().is_ok())
 }
 
 fn ends_bare(byte: u8) -> bool {

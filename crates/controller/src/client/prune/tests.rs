@@ -163,6 +163,25 @@ fn however_much_there_is_little_is_kept() {
 }
 
 #[test]
+fn a_time_of_which_nothing_can_be_made_is_left_out() {
+    static TIMES: Keep = Keep::Each(&Keep::Members(&[("t", Keep::Time), ("u", Keep::WORD)]));
+    let time = "2026-11-29T12:00:00Z";
+    let read = |time: &str| {
+        let kept = Prune::new(&TIMES).next(json!([{"t": time, "u": "u"}]).to_string().as_bytes());
+        serde_json::from_slice::<Value>(&kept.unwrap()).unwrap()
+    };
+    assert_eq!(read(time), json!([{"t": time, "u": "u"}]));
+    for time in [
+        "10000-01-01T11:59:59Z",
+        "9999-12-31T23:59:59Z",
+        "-001-12-31T12:00:00Z",
+        "",
+    ] {
+        assert_eq!(read(time), json!([{"u": "u"}]), "{time}");
+    }
+}
+
+#[test]
 fn of_what_is_too_large_as_much_as_fits_is_kept_and_it_says_so() {
     static EACH: Keep = Keep::Members(&[
         ("a", Keep::WORD),

@@ -125,10 +125,12 @@ impl Evictions {
         })
     }
 
-    /// Whether a second look finds the same pod to evict. Not if that takes more claims than a turn may read.
+    /// Whether a second look finds the same pod to evict. It reads all claims of that one pod, because the first look
+    /// may have taken several turns, and so would be too old again.
     async fn looks_the_same(&self, set: &StatefulSet, ordinal: i64, uid: &str) -> Result<bool> {
         let (client, ours) = (&self.client, &self.ours);
-        let mut pods = Pods::list(client, ours, set, &[ordinal], Claims::new()).await?;
+        let pods = Pods::list(client, ours, set, &[ordinal], Claims::new()).await?;
+        let mut pods = pods.without_limit();
         let judged = self.judged(set, &mut pods, ordinal).await?;
         Ok(matches!(judged, Some((_, Decision::Evict { uid: now, .. })) if now == uid))
     }

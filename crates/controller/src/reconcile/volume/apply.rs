@@ -20,7 +20,7 @@ use crate::{
         view::View,
     },
 };
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
@@ -268,7 +268,15 @@ impl StepWriter<'_> {
             }
         }
         let patch = json!({"finalizers": without(&meta, NODE_VOLUME_FINALIZER)});
-        self.patch_meta(&api, &meta, patch).await.map(drop)
+        let left: NodeVolume = self.patch_meta(&api, &meta, patch).await?;
+        let others = left.metadata.finalizers.unwrap_or_default();
+        ensure!(
+            others.is_empty(),
+            "NodeVolume {} is being deleted, and finalizers of others keep it: {}; take them from it if nobody does",
+            self.name,
+            others.join(", ")
+        );
+        Ok(())
     }
 }
 

@@ -130,6 +130,14 @@ fn nothing_is_taken_back_of_storage_that_may_be_growing() {
         Ok(10),
         "no sizes are told"
     );
+    let mut lost = found();
+    lost.node_volume = None;
+    let node = (NODE_ANNOTATION.to_owned(), "n".to_owned());
+    let made_by_hand = plan(&lost, None).map(|plan| plan.to.0 / MEBI);
+    assert_eq!(made_by_hand, Ok(10));
+    lost.volume.annotations_mut().extend([node]);
+    let lost = plan(&lost, None).unwrap_err();
+    assert!(lost.contains("its NodeVolume is missing"), "{lost}");
 }
 
 #[test]
