@@ -116,7 +116,7 @@ impl Nodes {
         let _ = self.listens.set(Instant::now());
     }
 
-    /// Stores an agent's report, new or listed again. Returns whether the node offers more than before ([`Offered`]).
+    /// Stores an agent's report, new or listed again. Returns whether the node offers more than before.
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
         let mut now = NodeRecord {
