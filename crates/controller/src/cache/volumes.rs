@@ -276,9 +276,7 @@ impl Index {
     /// The volumes that need work.
     pub fn unsettled(&self) -> Vec<String> {
         let all = self.all();
-        let unsettled = all
-            .iter()
-            .filter(|(_, known)| known.node_volume.is_some() && !known.is_settled());
+        let unsettled = all.iter().filter(|(_, known)| known.needs_work());
         unsettled.map(|(name, _)| name.clone()).collect()
     }
 

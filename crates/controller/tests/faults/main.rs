@@ -639,6 +639,11 @@ fn a_kept_volume_without_its_node_volume_gets_one_when_another_claim_gets_it() {
 }
 
 #[test]
+fn a_node_volume_that_was_lost_while_nobody_led_is_made_anew() {
+    wakeups::lost_while_nobody_led();
+}
+
+#[test]
 fn a_deletion_that_admission_refuses_is_told() {
     wakeups::refused_deletion();
 }

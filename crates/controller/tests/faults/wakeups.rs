@@ -159,6 +159,19 @@ pub fn handed_on_without_node_volume() {
     });
 }
 
+/// The NodeVolume is removed while no controller runs.
+pub fn lost_while_nobody_led() {
+    tell(World::start(), |world| {
+        let name = bound(world, "")?;
+        world.kill("controller");
+        world.remove_by_force(&Key::new("NodeVolume", "", &name));
+        world.start_controller(&[]);
+        world.eventually("the NodeVolume to be made anew", |world| {
+            !world.get("NodeVolume", "", &name).is_null()
+        })
+    });
+}
+
 /// Another admission webhook rejects the deletion of a volume.
 pub fn refused_deletion() {
     tell(World::start(), |world| {

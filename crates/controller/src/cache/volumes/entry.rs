@@ -75,6 +75,15 @@ impl VolumeEntry {
             && node_volume.problem.is_none()
     }
 
+    /// Whether the volume needs work, except what its claim may request.
+    pub(super) fn needs_work(&self) -> bool {
+        match (&self.volume, &self.node_volume) {
+            // Only a released volume has no NodeVolume. This one is lost.
+            (Some(volume), None) => !volume.what.released,
+            (_, node_volume) => node_volume.is_some() && !self.is_settled(),
+        }
+    }
+
     /// The state of the volume for which there is this NodeVolume.
     pub(super) fn state(&self, node_volume: &NodeVolume) -> VolumeState {
         let volume = self.volume.as_ref().map(|seen| &seen.what);
