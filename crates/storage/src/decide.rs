@@ -2,8 +2,8 @@
 //!
 //! [`decide`] is pure. It sees one moment of one volume and names *one* step, or says that the goal is reached,
 //! or refuses. A list of steps would be stale after its first one. With one step at a time, the normal path and
-//! the retry after a crash are the same path. `Reached` is the only source of a Success, and it rests on
-//! measurements.
+//! the retry after a crash are the same path. A callout that changes a volume succeeds only by `Reached`, which
+//! rests on measurements.
 //!
 //! It is one file on purpose: later answers rest on earlier checks, so a change of one must be seen beside
 //! all others.
@@ -31,8 +31,9 @@ pub enum Step {
     Map,
     /// Release the block device.
     Unmap,
-    /// Under an exclusive claim: prove the device blank (unless it was marked `Formatting` before), mark it
-    /// `Formatting`, make the file system, inspect it, mount it where nobody sees it, mark it `Ready`.
+    /// Under an exclusive claim: prove the device blank (unless it was marked `Formatting` before) and mark it
+    /// `Formatting`. Then, under the volume's lock: make the file system, inspect it, mount it where nobody sees it,
+    /// mark it `Ready`.
     Format(Filesystem),
     /// Grow the storage, and the device if there is one.
     GrowStorage {

@@ -60,11 +60,13 @@ fn metadata(value: &Value) -> ObjectMeta {
     let Some(Value::Object(all)) = value.get("metadata") else {
         return ObjectMeta::default();
     };
-    let sure = all.iter().filter(|(name, _)| SURE.contains(&name.as_str()));
-    let sure = || sure.map(|(name, value)| (name.clone(), value.clone()));
-    ObjectMeta::deserialize(all)
-        .or_else(|_| ObjectMeta::deserialize(Value::Object(sure().collect())))
-        .unwrap_or_default()
+    let whole = ObjectMeta::deserialize(all);
+    let identity = || {
+        let mut sure = all.clone();
+        sure.retain(|name, _| SURE.contains(&name.as_str()));
+        ObjectMeta::deserialize(Value::Object(sure))
+    };
+    whole.or_else(|_| identity()).unwrap_or_default()
 }
 
 resource_as! {

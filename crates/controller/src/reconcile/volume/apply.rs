@@ -1,4 +1,5 @@
-//! Applies a step: one write, conditioned on the object being unchanged since it was read.
+//! Applies a step: one write, conditioned on the object being unchanged since it was read. Only the deletion of a
+//! NodeVolume takes two.
 
 use crate::{
     api::{
@@ -257,7 +258,7 @@ impl StepWriter<'_> {
         Ok(node_volume)
     }
 
-    /// Removes our finalizer and deletes the NodeVolume. The second of the two writes ends it.
+    /// Deletes the NodeVolume, and then removes our finalizer.
     async fn delete_node_volume(&self, mut meta: ObjectMeta) -> Result<()> {
         let api: Api<NodeVolume> = self.all();
         if meta.deletion_timestamp.is_none() {
