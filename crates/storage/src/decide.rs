@@ -99,7 +99,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
     };
     // Unmounting works even if the mark cannot be read.
     if *goal == Goal::Unmounted {
-        return unmounted(seen);
+        return next_for_unmount(seen);
     }
     let Some(mark) = &asset.mark else {
         return refuse(
@@ -127,12 +127,12 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
         return refusal;
     }
     match goal {
-        Goal::Unmounted => unmounted(seen),
+        Goal::Unmounted => next_for_unmount(seen),
         Goal::Deleted { now, keep, .. } if mark.state == State::Ready || keep.is_none() => {
-            unused(seen).unwrap_or_else(|| deleted(mark, now, *keep))
+            unused(seen).unwrap_or_else(|| next_for_deletion(mark, now, *keep))
         }
         // A blank volume has no data, so it is not kept.
-        Goal::Deleted { .. } | Goal::Gone => unused(seen).unwrap_or_else(|| removed(mark)),
+        Goal::Deleted { .. } | Goal::Gone => unused(seen).unwrap_or_else(|| next_for_removal(mark)),
         Goal::Restored if mark.deleted.is_some() => Next::Do(Step::Mark(mark.with_deleted(None))),
         Goal::Restored => Next::Reached,
         Goal::Provisioned { size } if asset.size >= *size => Next::Reached,
@@ -143,12 +143,12 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
                 asset.size
             ),
         ),
-        Goal::StorageGrown { to } => storage_grown(seen, asset, mark, *to),
+        Goal::StorageGrown { to } => next_for_storage_growth(seen, asset, mark, *to),
         Goal::Grown {
             to,
             offline,
             read_only,
-        } => grown(seen, asset, mark, *to, *offline, *read_only),
+        } => next_for_growth(seen, asset, mark, *to, *offline, *read_only),
         Goal::Mounted {
             filesystem,
             default,
@@ -159,7 +159,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
             .or_else(|| fitting(mark, *filesystem, *default, requester))
             .unwrap_or_else(|| {
                 let growth_refused = seen.growth_refused || (*offline && seen.used_by_pods);
-                mounted(
+                next_for_mount(
                     seen,
                     asset,
                     mark,
@@ -178,7 +178,7 @@ fn without_asset(seen: &Observed, goal: &Goal) -> Next {
         Goal::Deleted { keep: None, .. } => refuse(ErrorKind::Configuration, LOST),
         Goal::Deleted { .. } | Goal::Gone => Next::Reached,
         // The image may have been deleted while it was mounted, or its disk may be missing.
-        Goal::Unmounted => unmounted(seen),
+        Goal::Unmounted => next_for_unmount(seen),
         Goal::Mounted { .. } | Goal::StorageGrown { .. } | Goal::Grown { .. } | Goal::Restored => {
             refuse(
                 ErrorKind::NotFound,
@@ -188,7 +188,7 @@ fn without_asset(seen: &Observed, goal: &Goal) -> Next {
     }
 }
 
-fn unmounted(seen: &Observed) -> Next {
+fn next_for_unmount(seen: &Observed) -> Next {
     match seen.target {
         TargetState::Absent
         | TargetState::Free
@@ -230,10 +230,10 @@ fn unused(seen: &Observed) -> Option<Next> {
 }
 
 /// Marks the volume deleted. A repeated call does not shorten the time that was set by the first one.
-fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
+fn next_for_deletion(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
     match (mark.deleted, keep) {
         (Some(_), _) => Next::Reached,
-        (None, Some(Duration::ZERO)) => removed(mark),
+        (None, Some(Duration::ZERO)) => next_for_removal(mark),
         (None, Some(keep)) => {
             let deletion = Deletion::new(now, keep);
             Next::Do(Step::Mark(mark.with_deleted(Some(deletion))))
@@ -245,7 +245,7 @@ fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
 /// Message for deletions while the configuration is lost.
 pub(crate) const LOST: &str = "the driver's configuration is missing or empty, so it is not known in which pools its volumes are and how long a deleted one is kept; put it back on the node, with `flexvol install --config`";
 
-fn removed(mark: &Mark) -> Next {
+fn next_for_removal(mark: &Mark) -> Next {
     Next::Do(match mark.state {
         State::Deleting => Step::Destroy,
         _ => Step::Mark(mark.with_state(State::Deleting)),
@@ -289,7 +289,7 @@ fn fitting(
     })
 }
 
-fn mounted(
+fn next_for_mount(
     seen: &Observed,
     asset: &Asset,
     mark: &Mark,
@@ -320,7 +320,7 @@ fn mounted(
         return Next::Do(Step::Map);
     };
     if mark.state < State::Ready {
-        return formatted(device, asset, mark, filesystem);
+        return next_for_format(device, asset, mark, filesystem);
     }
     // Checked before growth, whose error would say less.
     if seen.takes_no_writes && !read_only {
@@ -343,7 +343,12 @@ fn mounted(
     }
 }
 
-fn formatted(device: &DeviceState, asset: &Asset, mark: &Mark, filesystem: Filesystem) -> Next {
+fn next_for_format(
+    device: &DeviceState,
+    asset: &Asset,
+    mark: &Mark,
+    filesystem: Filesystem,
+) -> Next {
     match (&device.content, mark.state) {
         (Content::NotRead, _) => Next::Do(Step::Map),
         (Content::Unreadable, _) => unreadable(),
@@ -354,7 +359,7 @@ fn formatted(device: &DeviceState, asset: &Asset, mark: &Mark, filesystem: Files
     }
 }
 
-fn grown(
+fn next_for_growth(
     seen: &Observed,
     asset: &Asset,
     mark: &Mark,
@@ -419,7 +424,7 @@ pub(crate) fn with_least(asset: &Asset, mark: &Mark, to: Bytes) -> Bytes {
     }
 }
 
-fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next {
+fn next_for_storage_growth(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next {
     if asset.size >= to {
         return match &seen.device {
             Some(device) if device.size < asset.size => Next::Do(Step::Map),

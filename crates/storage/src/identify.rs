@@ -236,7 +236,7 @@ impl VolumeDriver {
                 return Ok(MountedThing::Nothing);
             }
             if let Some(uuid) = target.btrfs()?
-                && let Some(volume) = self.formatted(uuid)
+                && let Some(volume) = self.volume_of_btrfs(uuid)
             {
                 return Ok(MountedThing::Moved(volume, uuid));
             }
@@ -246,7 +246,7 @@ impl VolumeDriver {
 
     /// Returns the volume that was formatted with a btrfs of this UUID. A user with devices in a pod can move
     /// it to them (`btrfs device add` and `remove`); then the UUID is all that identifies it.
-    fn formatted(&self, uuid: Uuid) -> Option<VolumeId> {
+    fn volume_of_btrfs(&self, uuid: Uuid) -> Option<VolumeId> {
         let filesystem = Filesystem::Btrfs;
         let format = Some(Format { filesystem, uuid });
         let opened = self.pools.iter().filter_map(|pool| pool.open().ok());

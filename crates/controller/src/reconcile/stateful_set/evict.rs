@@ -74,7 +74,7 @@ impl Evictions {
     /// Evicts the first of these pods that may be evicted, or waits for it. A pod is passed over if the storage of
     /// any of its claims has to grow first. Ends after some claims, so that the next set has its turn, and after it has
     /// found a pod, which the next turn looks at again. Events are recorded if it `tells`.
-    pub async fn offline(
+    pub async fn evict_next(
         &self,
         set: &StatefulSet,
         ordinals: &[i64],

@@ -244,7 +244,7 @@ impl Reconciler {
             if round.asked || restarts(&set) != Ok(true) {
                 return Ok(round.outcome());
             }
-            if let Some(outcome) = self.offline(&set, &mut round).await? {
+            if let Some(outcome) = self.grow_offline(&set, &mut round).await? {
                 return Ok(outcome);
             }
         }
@@ -253,7 +253,7 @@ impl Reconciler {
     }
 
     /// Looks at the next pods that may be evicted. Returns the outcome of the round if it ends with them.
-    async fn offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
+    async fn grow_offline(&self, set: &StatefulSet, round: &mut Round) -> Result<Option<Outcome>> {
         let begun = round.unfinished.take();
         let begins = round.passed.is_none() && begun.is_none();
         if let Some((ordinal, claim)) = round.fail.last_key_value().filter(|_| begins) {
@@ -265,7 +265,11 @@ impl Reconciler {
             return Ok(Some(round.outcome()));
         }
         // Nobody reads hundreds of events.
-        match self.evictions.offline(set, &turns, begun, begins).await? {
+        match self
+            .evictions
+            .evict_next(set, &turns, begun, begins)
+            .await?
+        {
             Turn::Taken(outcome) => return Ok(Some(outcome)),
             Turn::GoesOn { passed, unfinished } => {
                 round.passed = passed.or(round.passed);

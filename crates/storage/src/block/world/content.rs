@@ -129,7 +129,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         }
         let mount = match hidden {
             Some(hidden) => hidden.mount,
-            None => growth::mounted(device, ours.filesystem, mark, self.lock)?,
+            None => growth::mount_or_mend(device, ours.filesystem, mark, self.lock)?,
         };
         Ok(Ok(HiddenMount {
             mount,

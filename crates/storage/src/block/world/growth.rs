@@ -205,7 +205,7 @@ fn has_tools(filesystem: Filesystem) -> bool {
 /// Mounts the file system where nobody sees it, mending it if the kernel refuses it. The superblock of ext4
 /// fills two sectors and is read before the journal is: a power failure between two writes leaves a checksum
 /// that the kernel refuses, and so do interrupted tools. Both may have happened, hence two attempts.
-pub(super) fn mounted(
+pub(super) fn mount_or_mend(
     device: &Device,
     filesystem: Filesystem,
     mark: &Mark,
