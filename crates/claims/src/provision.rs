@@ -222,7 +222,14 @@ fn recreate_node_volume(observed: &Observed) -> Option<Step> {
     let has = volume.capacity.max(claim.capacity);
     let asked = claim.request.max(claim.allocated);
     // A class that is gone or cannot be read allows no growth, whatever size.
-    let most = claim.max_size.or(claim.forbidden.as_ref().map(|_| has));
+    let most = match claim.forbidden {
+        Some(_) => Some(
+            claim
+                .max_size
+                .map_or(has, |most| most.min(has.max(claim.allocated))),
+        ),
+        None => claim.max_size,
+    };
     let size = has.max(most.map_or(asked, |most| asked.min(most)));
     Some(match claim.max_size.filter(|most| *most < has) {
         Some(most) => Step::Blocked(format!(

@@ -184,7 +184,7 @@ fn in_words(event: &Event) -> (String, &str, &str) {
 }
 
 async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<()> {
-    let count = events.get(name).await?.count.unwrap_or(1) + 1;
+    let count = events.get(name).await?.count.unwrap_or(1).saturating_add(1);
     let patch = json!({"count": count, "lastTimestamp": event.last_timestamp});
     let patch = Patch::Merge(&patch);
     events

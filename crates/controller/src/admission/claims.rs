@@ -168,9 +168,11 @@ impl Expansion {
         }
         let (node, status) = self.node.as_ref()?;
         let (class, node_volume) = (self.class.as_ref()?, self.node_volume.as_ref());
-        // The class may have been recreated, and then its capacity is of another pool.
+        // The class may have been recreated, and then its capacity is of another pool. A NodeVolume that was recreated
+        // has no parameters.
         let parameters = class.parameters.clone().unwrap_or_default();
-        if node_volume.is_some_and(|node_volume| node_volume.spec.parameters != parameters) {
+        let ordered = node_volume.filter(|node_volume| node_volume.spec.source.is_none());
+        if ordered.is_some_and(|node_volume| node_volume.spec.parameters != parameters) {
             return None;
         }
         // Zero is no limit: a pool that is full for new volumes may let existing ones grow.

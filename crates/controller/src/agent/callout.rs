@@ -71,6 +71,17 @@ pub fn due_callout(
                 old: node_volume.size,
             }
         }
+        // A newer version of the driver may tell sizes.
+        (Callout::Nothing, None)
+            if node_volume.state == StorageState::Present
+                && node_volume.published
+                && !is_answered =>
+        {
+            Callout::Expand {
+                new: node_volume.size,
+                old: node_volume.size,
+            }
+        }
         (callout, _) => callout,
     }
 }

@@ -243,6 +243,53 @@ pub fn volume_of_two_pods() {
     });
 }
 
+/// A pod of more than 256 volumes, of which no more are read, has the volume as its last one.
+pub fn volume_of_a_large_pod() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        let uid = set(world, "default", "db", 1, true);
+        pod(world, "default", &uid, 0, &[]);
+        let empty = (0..300).map(|n| json!({"name": format!("e{n}"), "emptyDir": {}}));
+        let mut volumes = Vec::from_iter(empty);
+        volumes.push(json!({"name": "v", "persistentVolumeClaim": {"claimName": "t0-db-0"}}));
+        world.make(
+            "Pod",
+            json!({
+                "metadata": {"name": "backup", "namespace": "default"},
+                "spec": {"nodeName": "node", "volumes": volumes},
+            }),
+        );
+        set_pod_status(world, "backup", &json!({"phase": "Running"}));
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("people to be told", |world| {
+            world.told("pod backup is too large to be understood")
+        })?;
+        assert!(!world.told(STOPPED));
+        set_pod_status(world, "backup", &json!({"phase": "Succeeded"}));
+        world.eventually("the pod to be stopped", |world| world.told(STOPPED))
+    });
+}
+
+/// A set asks for more than Kubernetes counts, which it stores as the most that it counts.
+pub fn more_than_kubernetes_counts() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        bound_claim(world, "default", "t0-db-0", "10Mi", &json!([]));
+        set(world, "default", "db", 1, false);
+        let key = Key::new("StatefulSet", "default", "db");
+        let huge = json!({"metadata": {"annotations": {"grow.flexvol.dev/t0": "9Ei"}}});
+        world.server.store().merge(&key, &huge).unwrap();
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("people to be told", |world| {
+            let claim = world.the_claim("t0-db-0");
+            if claim["spec"]["resources"]["requests"]["storage"] == "9Ei" {
+                world.ask_for("t0-db-0", "9223372036854775807");
+            }
+            world.told("claim t0-db-0 cannot ask for 9Ei")
+        })
+    });
+}
+
 /// The init container has filled the volume.
 pub fn init_container_that_fails() {
     tell(World::beside(Kubernetes { expands: false }), |world| {

@@ -68,6 +68,38 @@ pub fn by_the_controller() {
     });
 }
 
+/// A class with a largest size does not allow growth any more, and the NodeVolume of a claim that asks for it is lost.
+pub fn forbidden_before_a_loss() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        let mut class = limited("100Mi");
+        class["allowVolumeExpansion"] = true.into();
+        world.class("limited", &class);
+        world.start_on_a_node();
+        world.claim("data", "limited");
+        world.eventually("the claim to be bound and let go of", |world| {
+            let finalizers = &world.the_claim("data")["metadata"]["finalizers"];
+            world.is_bound("data") && !finalizers.to_string().contains("flexvol.dev")
+        })?;
+        let key = Key::new("StorageClass", "", "limited");
+        let forbids = json!({"allowVolumeExpansion": false});
+        world.server.store().merge(&key, &forbids).unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        world.ask_for("data", "50Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("does not allow growth any more")
+        })?;
+        let lost = node_volume(world)["metadata"]["name"].clone();
+        let lost = Key::new("NodeVolume", "", lost.as_str().unwrap());
+        world.remove_by_force(&lost);
+        world.eventually("the NodeVolume to be made anew and answered", |world| {
+            node_volume(world)["status"]["state"] == "Present"
+        })?;
+        assert_eq!(node_volume(world)["spec"]["size"], 10 * MEBI);
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
+        Ok(())
+    });
+}
+
 /// The API server answers everything but the watch of classes.
 pub fn unwatched() {
     tell(World::beside(Kubernetes { expands: false }), |world| {

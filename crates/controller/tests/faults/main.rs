@@ -21,6 +21,7 @@ mod flood;
 mod found;
 mod hostnames;
 mod infeasible;
+mod judged;
 mod large;
 mod large_claims;
 mod leading;
@@ -641,6 +642,41 @@ fn a_kept_volume_without_its_node_volume_gets_one_when_another_claim_gets_it() {
 #[test]
 fn a_node_volume_that_was_lost_while_nobody_led_is_made_anew() {
     wakeups::lost_while_nobody_led();
+}
+
+#[test]
+fn a_volume_that_another_provisioner_made_needs_no_node_volume() {
+    wakeups::of_another_provisioner();
+}
+
+#[test]
+fn a_volume_grows_after_its_driver_has_learnt_to_tell_sizes() {
+    unmeasured::driver_that_learns_to_measure();
+}
+
+#[test]
+fn a_volume_grows_after_its_driver_has_learnt_to_grow_file_systems() {
+    unmeasured::driver_that_learns_to_grow_file_systems();
+}
+
+#[test]
+fn a_pod_is_not_stopped_while_one_that_is_too_large_may_have_its_volume() {
+    evictions::volume_of_a_large_pod();
+}
+
+#[test]
+fn a_set_that_asks_for_more_than_kubernetes_counts_is_told() {
+    evictions::more_than_kubernetes_counts();
+}
+
+#[test]
+fn a_lost_node_volume_asks_for_no_growth_that_its_class_forbids() {
+    limited::forbidden_before_a_loss();
+}
+
+#[test]
+fn the_webhook_judges_the_room_of_a_node_also_after_a_node_volume_was_lost() {
+    judged::after_a_loss();
 }
 
 #[test]

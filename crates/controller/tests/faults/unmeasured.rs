@@ -79,3 +79,42 @@ pub fn upgraded() {
         Ok(())
     });
 }
+
+/// The driver without sizes, as one that grows nothing.
+fn without_growth() -> String {
+    SIZELESS.replace(r#""requiresFSResize":true"#, r#""requiresFSResize":false"#)
+}
+
+/// A driver tells no sizes and grows nothing. Its next version does.
+fn replaced_by(new: &str) {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        world.install_script("node", &without_growth());
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        world.ask_for("data", "20Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("nobody can grow this volume")
+        })?;
+        world.install_script("node", new);
+        world.ask_for("data", "30Mi");
+        world.eventually("it to grow", |world| {
+            let status = world.the_claim("data")["status"].clone();
+            let conditions = status["conditions"].to_string();
+            status["capacity"]["storage"] == "30Mi"
+                || conditions.contains("FileSystemResizePending")
+        })
+    });
+}
+
+pub fn driver_that_learns_to_measure() {
+    let grows = r#"expandvolume) echo "{\"status\":\"Success\",\"volumeNewSize\":$4}" ;;
+delete)"#;
+    replaced_by(&without_growth().replace("delete)", grows));
+}
+
+pub fn driver_that_learns_to_grow_file_systems() {
+    replaced_by(SIZELESS);
+}

@@ -1,7 +1,10 @@
 //! Changes by users or other programs that have to be handled soon.
 
-use crate::world::{SCRIPT, World, tell};
-use flexvol_apiserver::{Key, Refused};
+use crate::{
+    programs::DRIVER,
+    world::{SCRIPT, World, tell},
+};
+use flexvol_apiserver::{Key, Kubernetes, Refused};
 use serde_json::{Value, json};
 use std::{
     fs, thread,
@@ -169,6 +172,40 @@ pub fn lost_while_nobody_led() {
         world.eventually("the NodeVolume to be made anew", |world| {
             !world.get("NodeVolume", "", &name).is_null()
         })
+    });
+}
+
+/// Another provisioner has made a volume for the same driver, as external-storage's do.
+pub fn of_another_provisioner() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        world.claim("old", "plain");
+        let claim = world.the_claim("old");
+        let uid = claim["metadata"]["uid"].as_str().unwrap();
+        world.make(
+            "PersistentVolume",
+            json!({
+                "metadata": {
+                    "name": format!("pvc-{uid}"),
+                    "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+                },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Mi"},
+                    "claimRef": {"namespace": "default", "name": "old", "uid": uid},
+                    "flexVolume": {"driver": DRIVER}, "storageClassName": "plain",
+                    "persistentVolumeReclaimPolicy": "Delete",
+                },
+            }),
+        );
+        world.eventually("the claim to be bound", |world| world.is_bound("old"))?;
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("new", "plain");
+        world.eventually("another claim to be bound", |world| world.is_bound("new"))?;
+        assert!(!world.told("has no annotation"));
+        let log = std::fs::read_to_string(world.path("controller.log")).unwrap();
+        assert!(!log.contains("cannot reconcile"), "{log}");
+        Ok(())
     });
 }
 

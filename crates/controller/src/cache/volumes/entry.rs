@@ -78,8 +78,8 @@ impl VolumeEntry {
     /// Whether the volume needs work, except what its claim may request.
     pub(super) fn needs_work(&self) -> bool {
         match (&self.volume, &self.node_volume) {
-            // Only a released volume has no NodeVolume. This one is lost.
-            (Some(volume), None) => !volume.what.released,
+            // Only a released volume, or one that another provisioner made, has no NodeVolume. This one is lost.
+            (Some(volume), None) => !volume.what.released && volume.what.node.is_some(),
             (_, node_volume) => node_volume.is_some() && !self.is_settled(),
         }
     }

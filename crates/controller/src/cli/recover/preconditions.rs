@@ -140,7 +140,7 @@ pub(super) fn growing(found: &Found) -> Option<String> {
     let Some(node_volume) = ordered(found) else {
         // Only a volume that was made by hand has no NodeVolume, and no such annotation.
         let is_lost = found.volume.annotations().contains_key(NODE_ANNOTATION);
-        return is_lost.then(|| "what the storage has is unknown: its NodeVolume is missing, and the controller makes it again; repeat the command when its node has answered".to_owned());
+        return is_lost.then(|| "what the storage has is unknown: its NodeVolume is missing; the controller makes it again, or an event of the claim says why not; repeat the command when its node has answered".to_owned());
     };
     let (node, most) = (&node_volume.node, node_volume.max_requested_size);
     let is_measured = measured(&node_volume).is_some_and(|has| has >= most);

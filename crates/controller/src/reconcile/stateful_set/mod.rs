@@ -347,6 +347,13 @@ impl Reconciler {
                 });
                 let patch = Patch::Merge(&patch);
                 match claims.patch(name, &PatchParams::default(), &patch).await {
+                    Ok(Read { object, .. }) if asked(&object) < size => {
+                        failed(&format!(
+                            "claim {name} cannot ask for {size}: it asks for {}",
+                            asked(&object)
+                        ));
+                        return Ok(Need::Time);
+                    }
                     Ok(_) => {
                         let what = format!("claim {name} was asked to grow to {size}");
                         log::info("a set grows", &[("set", &set.name_any()), ("claim", name)]);

@@ -203,19 +203,29 @@ impl<'a> Pods<'a> {
         let pages = ListParams::default().limit(page::<pod::Pod>());
         let mut other = None;
         let listed = paginate::each(&pods, pages, |pod| {
-            let is_other = pod.metadata.uid.as_deref() != Some(uid);
-            if is_other && !pod::has_ended(pod) && node_of(pod) == candidate.node.as_deref() {
-                let used = claims_of(pod);
-                let shared = growing.iter().find(|claim| used.contains(&claim.name));
-                other = shared
-                    .map(|claim| (pod.name_any(), claim.name.clone()))
-                    .or(other.take());
+            let is_there = match node_of(pod) {
+                Some(node) => candidate.node.as_deref() == Some(node),
+                // What names its node may not have been read.
+                None => pod.is_truncated,
+            };
+            if pod.metadata.uid.as_deref() == Some(uid) || pod::has_ended(pod) || !is_there {
+                return;
+            }
+            let used = claims_of(pod);
+            let name = pod.name_any();
+            if let Some(claim) = growing.iter().find(|claim| used.contains(&claim.name)) {
+                let claim = &claim.name;
+                other = Some(format!(
+                    "pod {name} on its node uses claim {claim} too, so end that first"
+                ));
+            } else if pod.is_truncated {
+                other = Some(format!(
+                    "pod {name} is too large to be understood, and may use its claims too; shorten its list of volumes"
+                ));
             }
         });
         listed.await.context("list the pods of the namespace")?;
-        Ok(other.map(|(pod, claim)| {
-            format!("pod {pod} on its node uses claim {claim} too, so end that first")
-        }))
+        Ok(other)
     }
 }
 
