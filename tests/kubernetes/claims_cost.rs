@@ -50,14 +50,15 @@ const GONE: Cost = Cost {
 impl Cost {
     /// Number of writes for all claims.
     fn writes(&self, made: &Requests) -> u64 {
-        let is_capacity =
-            |kind: &str| kind.contains("verb=\"patch\",resource=\"persistentvolumes\"");
-        let late = if self.expands {
-            count(made, is_capacity)
-        } else {
-            0
+        let patched = |resource: &str| {
+            let kind = format!("verb=\"patch\",resource=\"{resource}\"");
+            count(made, |made| made.contains(&kind))
         };
-        self.writes * CLAIMS + 2 * late
+        // Each of them once at most, beside the one write of the claim that is the controller's own.
+        let late = patched("persistentvolumes").min(CLAIMS)
+            + patched("persistentvolumeclaims").clamp(CLAIMS, 2 * CLAIMS)
+            - CLAIMS;
+        self.writes * CLAIMS + if self.expands { late } else { 0 }
     }
 }
 
