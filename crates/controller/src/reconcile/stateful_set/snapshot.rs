@@ -203,26 +203,20 @@ impl<'a> Pods<'a> {
         let pages = ListParams::default().limit(page::<pod::Pod>());
         let mut other = None;
         let listed = paginate::each(&pods, pages, |pod| {
-            let is_there = match node_of(pod) {
-                Some(node) => candidate.node.as_deref() == Some(node),
-                // What names its node may not have been read.
-                None => pod.is_truncated,
-            };
+            let is_node = |node| candidate.node.as_deref() == Some(node);
+            // Of a truncated pod the node's name may not have been read.
+            let is_there = node_of(pod).map_or(pod.is_truncated, is_node);
             if pod.metadata.uid.as_deref() == Some(uid) || pod::has_ended(pod) || !is_there {
                 return;
             }
-            let used = claims_of(pod);
-            let name = pod.name_any();
-            if let Some(claim) = growing.iter().find(|claim| used.contains(&claim.name)) {
-                let claim = &claim.name;
-                other = Some(format!(
-                    "pod {name} on its node uses claim {claim} too, so end that first"
-                ));
-            } else if pod.is_truncated {
-                other = Some(format!(
-                    "pod {name} is too large to be understood, and may use its claims too; shorten its list of volumes"
-                ));
-            }
+            let (name, used) = (pod.name_any(), claims_of(pod));
+            let shared = growing.iter().find(|claim| used.contains(&claim.name));
+            let what = match shared {
+                Some(claim) => format!("on its node uses claim {} too, so end that first", claim.name),
+                None if pod.is_truncated => "is too large to be understood, and may use its claims too; shorten its list of volumes".to_owned(),
+                None => return,
+            };
+            other = Some(format!("pod {name} {what}"));
         });
         listed.await.context("list the pods of the namespace")?;
         Ok(other)
