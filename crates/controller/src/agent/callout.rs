@@ -60,29 +60,22 @@ pub fn due_callout(
     is_answered: bool,
 ) -> Callout {
     let most = node_volume.max_requested_size();
-    match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
-        (Callout::Nothing, Some(said))
-            if node_volume.state == StorageState::Present
-                && (!is_answered || answer.error.is_some())
-                && (said < most || believed(said, Bytes(node_volume.size), most) != said) =>
-        {
-            Callout::Expand {
-                new: node_volume.size,
-                old: node_volume.size,
-            }
+    let is_due = || match answer.size.map(Bytes) {
+        Some(said) => {
+            (!is_answered || answer.error.is_some())
+                && (said < most || believed(said, Bytes(node_volume.size), most) != said)
         }
         // A newer version of the driver may tell sizes.
-        (Callout::Nothing, None)
-            if node_volume.state == StorageState::Present
-                && node_volume.published
-                && !is_answered =>
-        {
+        None => node_volume.published && !is_answered,
+    };
+    match next_callout(node_volume, answer) {
+        Callout::Nothing if node_volume.state == StorageState::Present && is_due() => {
             Callout::Expand {
                 new: node_volume.size,
                 old: node_volume.size,
             }
         }
-        (callout, _) => callout,
+        callout => callout,
     }
 }
 

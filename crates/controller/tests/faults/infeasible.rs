@@ -7,6 +7,19 @@ use crate::{
 use flexvol_apiserver::Key;
 use serde_json::json;
 
+fn make_claim(world: &World, namespace: &str, name: &str, size: &str) {
+    world.make(
+        "PersistentVolumeClaim",
+        json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                "resources": {"requests": {"storage": size}},
+            },
+        }),
+    );
+}
+
 /// A tenant requests less than the minimum size of every driver.
 pub fn for_every_driver() {
     const CLAIMS: usize = 9;
@@ -22,16 +35,7 @@ pub fn for_every_driver() {
         let claim = |number: usize| ("tenant", format!("c{number}"));
         for number in 0..CLAIMS {
             let (namespace, name) = claim(number);
-            world.make(
-                "PersistentVolumeClaim",
-                json!({
-                    "metadata": {"name": name, "namespace": namespace},
-                    "spec": {
-                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
-                        "resources": {"requests": {"storage": "1"}},
-                    },
-                }),
-            );
+            make_claim(world, namespace, &name, "1");
         }
         for number in 0..CLAIMS {
             world.eventually("the claim to be refused", |world| {
@@ -74,16 +78,7 @@ pub fn for_some_nodes() {
         let claim = |number: usize| (format!("tenant{number}"), "data");
         for number in 0..CLAIMS {
             let (namespace, name) = claim(number);
-            world.make(
-                "PersistentVolumeClaim",
-                json!({
-                    "metadata": {"name": name, "namespace": namespace},
-                    "spec": {
-                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
-                        "resources": {"requests": {"storage": "10Mi"}},
-                    },
-                }),
-            );
+            make_claim(world, &namespace, name, "10Mi");
         }
         world.eventually("all claims to be bound", |world| {
             (0..CLAIMS).all(|number| {
