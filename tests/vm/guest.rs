@@ -163,10 +163,11 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
         ""
     };
     let script = format!(
-        "FLEXVOL_EXECUTABLE={PLACE}/flexvol exec {PLACE}/node --exact {} --seconds {} --seed {} {every}",
+        "FLEXVOL_EXECUTABLE={PLACE}/flexvol exec {PLACE}/node --exact {} --seconds {} --seed {} --points {} {every}",
         quoted(name),
         budget.each.as_secs(),
-        quoted(&budget.name)
+        quoted(&budget.name),
+        budget.points
     );
     let words = |error: anyhow::Error| format!("{error:#}");
     machine.start(&script).map_err(words)?;

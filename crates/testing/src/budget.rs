@@ -1,7 +1,7 @@
 //! Size of a test run: its share of the tests, and the time boxes of tests.
 
 use std::{
-    env,
+    env, fmt,
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -17,8 +17,43 @@ pub struct Budget {
     pub name: String,
     /// Whether to try every point, without a time box.
     pub every_point: bool,
-    /// Number of the run's share, and number of shares.
-    pub share: (usize, usize),
+    /// The tests to run.
+    pub share: Share,
+    /// The points to try of each disturbed callout.
+    pub points: Share,
+}
+
+/// Every `of`th item, beginning with item `one`, which counts from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Number of this share.
+    pub one: usize,
+    /// Number of shares.
+    pub of: usize,
+}
+
+impl Share {
+    const WHOLE: Share = Share { one: 1, of: 1 };
+
+    fn parse(text: &str) -> Option<Share> {
+        let (one, of) = text.split_once('/')?;
+        let share = Share {
+            one: one.parse().ok()?,
+            of: of.parse().ok()?,
+        };
+        (1..=share.of).contains(&share.one).then_some(share)
+    }
+
+    /// Returns the items of this share.
+    pub fn take<T>(self, items: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        items.into_iter().skip(self.one - 1).step_by(self.of)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.one, self.of)
+    }
 }
 
 /// Prints the progress of a run with `--every-point`, at most once a minute.
@@ -52,15 +87,16 @@ pub fn budget() -> &'static Budget {
 }
 
 impl Budget {
-    /// Removes `--seconds N`, `--seed S`, `--every-point` and `--share K/N` from the arguments. A seed is any text,
-    /// such as a commit.
+    /// Removes `--seconds N`, `--seed S`, `--every-point`, `--share K/N` and `--points K/N` from the arguments. A seed
+    /// is any text, such as a commit.
     fn new(arguments: &[String]) -> (Budget, Vec<String>) {
         let mut budget = Budget {
             each: Duration::from_secs(8),
             seed: seed("1"),
             name: "1".to_owned(),
             every_point: false,
-            share: (1, 1),
+            share: Share::WHOLE,
+            points: Share::WHOLE,
         };
         let mut rest = Vec::new();
         let mut arguments = arguments.iter().cloned();
@@ -76,13 +112,13 @@ impl Budget {
                     budget.name = value("which seed?");
                     budget.seed = seed(&budget.name);
                 }
-                "--share" => {
-                    let value = value("which one, of how many?");
-                    let share = value
-                        .split_once('/')
-                        .and_then(|(one, of)| Some((one.parse().ok()?, of.parse().ok()?)))
-                        .filter(|(one, of)| (1..=*of).contains(one));
-                    budget.share = share.expect("--share takes 1/2 or 2/2, for example");
+                "--share" | "--points" => {
+                    let share = Share::parse(&value("which one, of how many?"))
+                        .unwrap_or_else(|| panic!("{argument} takes 1/2 or 2/2, for example"));
+                    match argument.as_str() {
+                        "--share" => budget.share = share,
+                        _ => budget.points = share,
+                    }
                 }
                 "--seconds" => {
                     let seconds = value("how many?")
@@ -142,13 +178,17 @@ mod tests {
             "--every-point",
             "--share",
             "2/3",
+            "--points",
+            "1/4",
             "x",
         ];
         let (budget, rest) = Budget::new(&line.map(str::to_owned));
         assert_eq!(rest, ["node", "--exact", "x"]);
         assert_eq!(budget.each, Duration::from_secs(3));
         assert!(budget.every_point);
-        assert_eq!(budget.share, (2, 3));
+        assert_eq!(budget.share, Share { one: 2, of: 3 });
+        assert_eq!(budget.points, Share { one: 1, of: 4 });
+        assert!(budget.share.take(0..8).eq([1, 4, 7]));
         assert_eq!(budget.seed, seed("abc"));
         assert_ne!(budget.seed, seed("abd"));
         assert_eq!(seed(&budget.seed.to_string()), budget.seed);

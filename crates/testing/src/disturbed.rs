@@ -169,6 +169,7 @@ impl<S> Disturbed<'_, S> {
     ) {
         let mut all = plan(disturbance, all);
         Random::new(budget().seed).shuffle(&mut all);
+        let all: Vec<_> = budget().points.take(all).collect();
         let mut tally = Tally::default();
         let (started, mut progress) = (Instant::now(), Progress::default());
         for (tried, (point, harm)) in (0..).zip(&all) {

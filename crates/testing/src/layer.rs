@@ -200,10 +200,10 @@ pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
         println!("layer {layer}: cannot have a mount namespace of its own: {error}");
         return ExitCode::FAILURE;
     }
-    let (share, of) = budget().share;
+    let share = budget().share;
     let mut layer = layer.to_owned();
-    if of > 1 {
-        layer += &format!(", share {share} of {of}");
+    if share.of > 1 {
+        layer += &format!(", share {} of {}", share.one, share.of);
     }
     if older_kernel() {
         layer += " as on an old kernel";
@@ -213,7 +213,7 @@ pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
     let mut trials = Vec::new();
     let mut names = HashSet::new();
     // Each share takes every n-th case, because adjacent cases take similar time.
-    for case in cases.into_iter().skip(share - 1).step_by(of) {
+    for case in share.take(cases) {
         let name = case.name;
         assert!(names.insert(name.clone()), "{name:?} is listed twice");
         let lack = lack(case.needs);

@@ -25,7 +25,7 @@ mod trace;
 mod write_log;
 
 pub use baseline::Baseline;
-pub use budget::{Budget, Progress, budget};
+pub use budget::{Budget, Progress, Share, budget};
 pub use disturbed::{Disturbance, Disturbed};
 pub use driver::{Driver, executable};
 pub use hidden::Hidden;
