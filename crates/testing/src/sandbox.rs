@@ -92,16 +92,16 @@ impl Sandbox {
             .expect("size the pool's image");
         let mkfs = format!("mkfs.{}", filesystem.kind);
         let (options, mount): (&str, &str) = match (filesystem.kind, filesystem.quotas) {
-            ("xfs", false) => ("-q -K", "loop"),
-            ("xfs", true) => ("-q -K", "loop,prjquota"),
-            ("btrfs", _) => ("-q -K", "loop"),
+            ("xfs", false) => ("-q -K", "rw"),
+            ("xfs", true) => ("-q -K", "prjquota"),
+            ("btrfs", _) => ("-q -K", "rw"),
             (_, false) => (
                 "-q -F -m0 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1",
-                "loop",
+                "rw",
             ),
             (_, true) => (
                 "-q -F -m0 -O quota,project -E nodiscard,lazy_itable_init=1,lazy_journal_init=1,quotatype=prjquota",
-                "loop,prjquota",
+                "prjquota",
             ),
         };
         run(Command::new(mkfs).args(options.split(' ')).arg(&image));
@@ -131,11 +131,17 @@ impl Sandbox {
         !self.filesystem.quotas && self.filesystem.kind != "btrfs"
     }
 
-    fn mount_disk(&mut self, image: &Path, options: &str) {
-        run(Command::new("mount")
-            .args(["-t", self.filesystem.kind, "-o", options])
-            .arg(image)
-            .arg(self.disk()));
+    /// Mounts an image, or a disk.
+    fn mount_disk(&mut self, source: &Path, options: &str) {
+        let options = ["-t", self.filesystem.kind, "-o", options];
+        // A loop device on top of a failing disk would lose data that the disk never wrote, without an error.
+        let is_disk = fs::metadata(source).is_ok_and(|found| found.file_type().is_block_device());
+        if is_disk {
+            let mut mount = Command::new("mount");
+            run(mount.args(options).args([source, &self.disk()]));
+        } else {
+            mounts::mount_image(source, &self.disk(), &options);
+        }
         let found = fs::metadata(self.disk()).expect("stat the pool's disk");
         self.pool_device = found.dev();
     }
@@ -146,9 +152,7 @@ impl Sandbox {
     /// When the old disk is in use, or the new one cannot be mounted.
     pub fn change_disk(&mut self, image: &Path) {
         umount2(&self.disk(), MntFlags::UMOUNT_NOFOLLOW).expect("unmount the pool's disk");
-        // A loop device on top of a failing disk would lose data that the disk never wrote, without an error.
-        let is_disk = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
-        self.mount_disk(image, if is_disk { "rw" } else { "loop" });
+        self.mount_disk(image, "rw");
         self.forget_pools();
     }
 
@@ -320,7 +324,8 @@ fn unmount(point: &Path) {
 }
 
 /// Runs a program. If it fails, the test fails with its output.
-fn run(command: &mut Command) {
+/// Runs a program and returns its output.
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -332,4 +337,5 @@ fn run(command: &mut Command) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -143,21 +143,11 @@ impl Driver {
             let text = fs::read_to_string(&newest).map_err(|e| stop("find the device", &e))?;
             image = text.into();
         }
-        // mount(8) would use the device that another call made for the same image, which the kernel mounts only
-        // once on a directory.
-        let of_its_own = self.has(Fault::LooksBeforeTheLock) || self.has(Fault::ForgetsTheDevice);
-        let own = of_its_own.then(|| {
-            let words = ["--find", "--show", "--"].map(OsStr::new);
-            self.tool("losetup", &[&words[..], &[image.as_os_str()]].concat())
-        });
-        let own = own.transpose()?;
-        let device = own.as_deref().map_or(device, str::trim);
-        let (what, how) = if device.is_empty() {
-            let how = format!("loop,{mode},nosuid,nodev,nouuid");
-            (image.as_os_str(), how)
-        } else {
-            (OsStr::new(device), format!("{mode},nosuid,nodev,nouuid"))
+        let (device, open) = match device {
+            "" => self.loop_device(&image)?,
+            attached => (attached.to_owned(), None),
         };
+        let (what, how) = (OsStr::new(&device), format!("{mode},nosuid,nodev,nouuid"));
         let words = ["-t", "xfs", "-o", &how, "--"].map(OsStr::new);
         let mut arguments = [&words[..], &[what, target.as_os_str()]].concat();
         if self.has(Fault::MountErrorDropped) {
@@ -165,12 +155,7 @@ impl Driver {
             return self.output("mount", &arguments).map(drop);
         }
         self.tool("mount", &arguments)?;
-        if let Some(own) = &own
-            && !self.has(Fault::ForgetsTheDevice)
-        {
-            let words = ["--detach", own.trim()].map(OsStr::new);
-            self.tool("losetup", &words)?;
-        }
+        drop(open);
         if self.mounts_at(target)?.is_empty() && !self.has(Fault::TakesOctalLiterally) {
             return failure("nothing is mounted after mount's success");
         }
@@ -186,6 +171,32 @@ impl Driver {
             File::create(self.record("known", target)?).map_err(|e| stop("keep a record", &e))?;
         }
         Ok(())
+    }
+
+    /// Returns the image's loop device, or a new one. It is released with its last user, and is held open until it is
+    /// mounted.
+    ///
+    /// `mount -o loop` asks every loop device of the node for its image, and waits for those whose image is on a server
+    /// that does not answer.
+    fn loop_device(&self, image: &Path) -> Result<(String, Option<File>), Stop> {
+        // The kernel mounts one device only once on a directory.
+        let of_its_own = self.has(Fault::LooksBeforeTheLock) || self.has(Fault::ForgetsTheDevice);
+        if !of_its_own
+            && let Some(device) = self.devices(image)?.pop()
+            && let Ok(open) = File::open(&device)
+            && self.devices(image)?.contains(&device)
+        {
+            return Ok((device, Some(open)));
+        }
+        let words = ["--find", "--show", "--"].map(OsStr::new);
+        let device = self.tool("losetup", &[&words[..], &[image.as_os_str()]].concat())?;
+        let device = device.trim().to_owned();
+        if self.has(Fault::ForgetsTheDevice) {
+            return Ok((device, None));
+        }
+        let open = File::open(&device).map_err(|e| stop("open the device", &e))?;
+        self.tool("losetup", &["--detach", &device])?;
+        Ok((device, Some(open)))
     }
 
     /// Locks the volume and the directory, because unmount knows only the directory.
