@@ -2,6 +2,7 @@
 
 use std::{
     env, fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -23,10 +24,10 @@ pub struct Budget {
     pub points: Share,
 }
 
-/// Every `of`th item, beginning with item `one`, which counts from 1.
+/// One of several shares, which together are everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Number of this share.
+    /// Number of this share, from 1.
     pub one: usize,
     /// Number of shares.
     pub of: usize,
@@ -44,9 +45,16 @@ impl Share {
         (1..=share.of).contains(&share.one).then_some(share)
     }
 
-    /// Returns the items of this share.
+    /// Returns every `of`th item.
     pub fn take<T>(self, items: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         items.into_iter().skip(self.one - 1).step_by(self.of)
+    }
+
+    /// Whether an item belongs to this share, wherever it is in a list: lists of runs differ.
+    pub fn has(self, item: &impl Hash) -> bool {
+        let mut hasher = DefaultHasher::new();
+        item.hash(&mut hasher);
+        hasher.finish() % self.of as u64 == self.one as u64 - 1
     }
 }
 
@@ -189,6 +197,10 @@ mod tests {
         assert_eq!(budget.share, Share { one: 2, of: 3 });
         assert_eq!(budget.points, Share { one: 1, of: 4 });
         assert!(budget.share.take(0..8).eq([1, 4, 7]));
+        for item in 0..8 {
+            let has = |one| Share { one, of: 3 }.has(&item);
+            assert_eq!((1..=3).filter(|one| has(*one)).count(), 1);
+        }
         assert_eq!(budget.seed, seed("abc"));
         assert_ne!(budget.seed, seed("abd"));
         assert_eq!(seed(&budget.seed.to_string()), budget.seed);

@@ -168,8 +168,8 @@ impl<S> Disturbed<'_, S> {
         points: &Points,
     ) {
         let mut all = plan(disturbance, all);
+        all.retain(|it| budget().points.has(it));
         Random::new(budget().seed).shuffle(&mut all);
-        let all: Vec<_> = budget().points.take(all).collect();
         let mut tally = Tally::default();
         let (started, mut progress) = (Instant::now(), Progress::default());
         for (tried, (point, harm)) in (0..).zip(&all) {

@@ -4,7 +4,7 @@ use crate::{Call, Driver, Sandbox};
 use std::{collections::BTreeMap, fmt, fs};
 
 /// One system call of a callout: the `nth` of this name in one of its processes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Point {
     pub(crate) call: String,
     nth: u32,
@@ -20,7 +20,7 @@ impl fmt::Display for Point {
 }
 
 /// Fault at a [`Point`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Harm {
     /// SIGKILL at the call's entry, as after an OOM kill or a restart of kubelet's cgroup.
     Kill,
