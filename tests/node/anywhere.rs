@@ -10,9 +10,10 @@ use crate::{
     story::stories,
 };
 use flexvol_testing::{
-    Disturbance::{self, Errors, Kill},
-    Points, Test,
+    Disturbance::{self, Errors, ErrorsAt, Kill},
+    Points, Test, in_virtual_machine,
 };
+use std::fs;
 
 macro_rules! callouts {
     ($($callout:literal, $backend:ident => $disturbed:expr;)*) => {
@@ -61,6 +62,7 @@ stories! {
         => |backend, points| all(backend, Kill, points);
     "every callout, refused by the kernel anywhere, says so and is finished by its repetition",
         [ext4 btrfs] => |backend, points| all(backend, Errors, points);
+    "a growth ends also where the kernel does not tell the time", [ext4] => timeless;
 }
 
 /// A callout on this node with these disturbances.
@@ -80,5 +82,33 @@ fn all(backend: Backend, disturbance: Disturbance, points: &Points) {
         if !node.sizes().is_empty() {
             node.delete(&node.volume("pv")).success();
         }
+    }
+}
+
+fn timeless(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let _clock = in_virtual_machine().then(SlowClock::choose);
+    expandfs(&node, &[ErrorsAt("clock_gettime")], points);
+    node.delete(&node.volume("pv")).success();
+}
+
+/// A clock of the kernel that is read by a system call and not in the process, as on hosts whose processors' counters
+/// differ. Until this is dropped.
+struct SlowClock(String);
+
+impl SlowClock {
+    const CHOSEN: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+    fn choose() -> Self {
+        let before = fs::read_to_string(Self::CHOSEN).unwrap();
+        fs::write(Self::CHOSEN, "hpet").unwrap();
+        assert_eq!(fs::read_to_string(Self::CHOSEN).unwrap(), "hpet\n");
+        SlowClock(before)
+    }
+}
+
+impl Drop for SlowClock {
+    fn drop(&mut self) {
+        fs::write(Self::CHOSEN, &self.0).expect("the clock of before");
     }
 }

@@ -183,11 +183,15 @@ fn without_handle(name: &str) -> String {
         .collect()
 }
 
-/// Returns temporary files. The directories of locks and of promised names stay by design.
+/// Directories that stay by design: locks, promised names, and nodes for devices that /dev lacks, which it does for a
+/// moment when a device is new.
+const LASTING: [&str; 3] = ["dev", "lock", "names"];
+
+/// Returns temporary files.
 fn temporary_files() -> Vec<String> {
     let entries = fs::read_dir("/run/flexvol").into_iter().flatten().flatten();
     entries
-        .filter(|entry| entry.file_name() != "lock" && entry.file_name() != "names")
+        .filter(|entry| !LASTING.iter().any(|name| entry.file_name() == *name))
         .flat_map(|entry| {
             let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
             inside.map(|file| file.path())

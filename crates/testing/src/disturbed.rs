@@ -43,10 +43,11 @@ const INFALLIBLE: &[&str] = &[
     "umask",
 ];
 
-/// System calls with which the C library and the Rust runtime allocate memory, wait, and initialise the process. If one
-/// fails they end the process, which its caller sees as a crash.
+/// System calls with which the C library and the Rust runtime allocate memory, wait, read the clock, and initialise the
+/// process. If one fails they end the process, which its caller sees as a crash.
 const OF_THE_RUNTIME: &[&str] = &[
     "arch_prctl",
+    "clock_gettime",
     "futex",
     "mmap",
     "mprotect",

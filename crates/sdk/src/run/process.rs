@@ -156,12 +156,16 @@ fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
 
 /// Ends the exec with this failure, unless it has answered already and is about to end.
 fn answer_instead(reply: &Reply, error: Error, log: &Log, arguments: &[OsString]) {
+    if reply.is_given() {
+        return;
+    }
+    // Without the lock, because a panic here is answered too, and would wait for itself.
+    let failure = conclude(&Err(error.into()), log, SystemTime::now());
     // The lock is held until exit, so that a second thread cannot exit before the reply is written.
     let mut stdout = reply.lock();
     let Some(stdout) = stdout.as_mut() else {
         return;
     };
-    let failure = conclude(&Err(error.into()), log, SystemTime::now());
     let _ = stdout.write_all(failure.to_line().as_bytes());
     process::exit(failure.exit_code(arguments).into());
 }

@@ -28,6 +28,11 @@ impl Reply {
         *self.lock() = Some(output);
     }
 
+    /// Whether the reply was written.
+    pub(super) fn is_given(&self) -> bool {
+        self.lock().is_none()
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<File>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
