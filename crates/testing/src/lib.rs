@@ -15,6 +15,7 @@ mod kubelet;
 mod layer;
 mod mounts;
 mod need;
+mod program;
 mod random;
 mod recorded;
 mod reply;

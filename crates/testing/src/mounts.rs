@@ -1,6 +1,6 @@
 //! The tests' own view of mounts and loop devices, independent of the driver's code.
 
-use crate::{kernel, sandbox::run};
+use crate::{kernel, program::run};
 use std::{
     fs::{self, File},
     io,

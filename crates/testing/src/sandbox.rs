@@ -5,6 +5,7 @@ use crate::{
     Backing, Driver,
     isolation::{self, MEMORY},
     kernel, mounts,
+    program::run,
 };
 use nix::{
     fcntl::{FallocateFlags, fallocate},
@@ -16,7 +17,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::{Mutex, PoisonError},
 };
 use tempfile::TempDir;
@@ -321,21 +322,4 @@ fn unmount(point: &Path) {
         println!("unmount {}: {error}; detaching it", point.display());
         let _ = umount2(point, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH);
     }
-}
-
-/// Runs a program. If it fails, the test fails with its output.
-/// Runs a program and returns its output.
-pub(crate) fn run(command: &mut Command) -> String {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|e| panic!("start {command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
