@@ -4,15 +4,17 @@ use crate::{
     Need,
     budget::{budget, take_arguments},
     isolation::{isolate, older_kernel},
+    kernel_log,
     need::in_virtual_machine,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
+    any::Any,
     collections::{BTreeMap, HashSet},
     env,
     fs::OpenOptions,
     io::Write,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -120,6 +122,13 @@ fn report(name: &str, passed: bool, took: Duration) {
     let file = OpenOptions::new().append(true).create(true).open(file);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.expect("write the report");
+}
+
+/// Returns the message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+    format!("test panicked: {}", text.unwrap_or_default())
 }
 
 /// Minimum duration of a test that prints how long it took.
@@ -230,11 +239,14 @@ pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
                 if let Some(Lack::Failure(reason) | Lack::NotRun(reason)) = lack {
                     return Err(Failed::from(format!("this machine has {reason}")));
                 }
-                let started = Instant::now();
+                let (started, log) = (Instant::now(), kernel_log::now());
                 let ran = catch_unwind(AssertUnwindSafe(|| (case.run)(&POINTS)));
                 report(&name, matches!(ran, Ok(Ok(()))), started.elapsed());
                 match ran {
-                    Err(panic) => resume_unwind(panic),
+                    Err(panic) => {
+                        let words = kernel_log::warnings_since(log);
+                        return Err(Failed::from(format!("{}{words}", message(&*panic))));
+                    }
                     Ok(Err(words)) => return Err(Failed::from(words)),
                     Ok(Ok(())) => {}
                 }

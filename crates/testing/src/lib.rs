@@ -11,6 +11,7 @@ mod hidden;
 pub mod images;
 mod isolation;
 mod kernel;
+mod kernel_log;
 mod kubelet;
 mod layer;
 mod mounts;

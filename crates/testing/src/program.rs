@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// Runs a program and returns its output. If it fails, the test fails with all of that.
+#[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command
         .stdin(Stdio::null())
