@@ -1,7 +1,7 @@
 //! A mounted ext4 on a disk that may stop to answer, and what is left of processes that waited for it.
 
 use crate::{dead_server::Server, frozen::processes};
-use flexvol_testing::{Driver, eventually, mount_image};
+use flexvol_testing::{Driver, eventually};
 use nix::{
     errno::Errno,
     mount::{MntFlags, umount2},
@@ -28,7 +28,7 @@ impl Disk {
     }
 
     fn mount(image: &Path, directory: PathBuf) -> Disk {
-        mount_image(image, &directory, &[]);
+        run("mount", &["-o", "loop"], &[image, &directory]);
         Disk(directory)
     }
 }

@@ -16,7 +16,6 @@ mod kubelet;
 mod layer;
 mod mounts;
 mod need;
-mod program;
 mod random;
 mod recorded;
 mod reply;
@@ -34,7 +33,7 @@ pub use hidden::Hidden;
 pub use isolation::{arena, isolate, leave_mounts, older_kernel};
 pub use kubelet::{PersistentVolume, Pod, json, request, volume_id};
 pub use layer::{Case, Points, Test, cases, run_cases, run_layer};
-pub use mounts::{Backing, Mounted, below, loops_of, mount_image, mounts_in};
+pub use mounts::{Backing, Mounted, below, loops_of, mounts_in};
 pub use need::{
     Need, VIRTUAL_MACHINE, disks, eventually, has_sys_resource, in_virtual_machine, patience,
 };

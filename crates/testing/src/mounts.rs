@@ -1,12 +1,11 @@
 //! The tests' own view of mounts and loop devices, independent of the driver's code.
 
-use crate::{kernel, program::run};
+use crate::kernel;
 use std::{
     fs::{self, File},
     io,
     os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// One line of `/proc/self/mountinfo`: the fields that tests need.
@@ -91,32 +90,6 @@ fn question(name: &str) -> io::Result<Option<(File, u64, Backing)>> {
     let file = File::open(Path::new("/dev").join(name))?;
     Ok(kernel::backing_file(&file)?
         .map(|(device, inode, autoclear)| (file, device, Backing { inode, autoclear })))
-}
-
-/// Mounts an image by a loop device of its own, which is released with the mount. `options` are those of `mount`.
-///
-/// `mount -o loop` asks every loop device of the machine for its image, and waits for those whose image is on a
-/// server that does not answer.
-///
-/// # Panics
-/// When it cannot be mounted.
-pub fn mount_image(image: &Path, at: &Path, options: &[&str]) {
-    let device = run(Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(image));
-    let device = Path::new(device.trim_end());
-    let mounted = Command::new("mount")
-        .args(options)
-        .args([device, at])
-        .output();
-    run(Command::new("losetup").arg("--detach").arg(device));
-    let mounted = mounted.expect("start mount");
-    assert!(
-        mounted.status.success(),
-        "mount {} {options:?}: {}",
-        image.display(),
-        String::from_utf8_lossy(&mounted.stderr)
-    );
 }
 
 fn parse(line: &[u8]) -> Option<Mounted> {

@@ -5,7 +5,6 @@ use crate::{
     Backing, Driver,
     isolation::{self, MEMORY},
     kernel, mounts,
-    program::run,
 };
 use nix::{
     fcntl::{FallocateFlags, fallocate},
@@ -17,7 +16,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::{Mutex, PoisonError},
 };
 use tempfile::TempDir;
@@ -93,16 +92,16 @@ impl Sandbox {
             .expect("size the pool's image");
         let mkfs = format!("mkfs.{}", filesystem.kind);
         let (options, mount): (&str, &str) = match (filesystem.kind, filesystem.quotas) {
-            ("xfs", false) => ("-q -K", "rw"),
-            ("xfs", true) => ("-q -K", "prjquota"),
-            ("btrfs", _) => ("-q -K", "rw"),
+            ("xfs", false) => ("-q -K", "loop"),
+            ("xfs", true) => ("-q -K", "loop,prjquota"),
+            ("btrfs", _) => ("-q -K", "loop"),
             (_, false) => (
                 "-q -F -m0 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1",
-                "rw",
+                "loop",
             ),
             (_, true) => (
                 "-q -F -m0 -O quota,project -E nodiscard,lazy_itable_init=1,lazy_journal_init=1,quotatype=prjquota",
-                "prjquota",
+                "loop,prjquota",
             ),
         };
         run(Command::new(mkfs).args(options.split(' ')).arg(&image));
@@ -132,17 +131,11 @@ impl Sandbox {
         !self.filesystem.quotas && self.filesystem.kind != "btrfs"
     }
 
-    /// Mounts an image, or a disk.
-    fn mount_disk(&mut self, source: &Path, options: &str) {
-        let options = ["-t", self.filesystem.kind, "-o", options];
-        // A loop device on top of a failing disk would lose data that the disk never wrote, without an error.
-        let is_disk = fs::metadata(source).is_ok_and(|found| found.file_type().is_block_device());
-        if is_disk {
-            let mut mount = Command::new("mount");
-            run(mount.args(options).args([source, &self.disk()]));
-        } else {
-            mounts::mount_image(source, &self.disk(), &options);
-        }
+    fn mount_disk(&mut self, image: &Path, options: &str) {
+        run(Command::new("mount")
+            .args(["-t", self.filesystem.kind, "-o", options])
+            .arg(image)
+            .arg(self.disk()));
         let found = fs::metadata(self.disk()).expect("stat the pool's disk");
         self.pool_device = found.dev();
     }
@@ -153,7 +146,9 @@ impl Sandbox {
     /// When the old disk is in use, or the new one cannot be mounted.
     pub fn change_disk(&mut self, image: &Path) {
         umount2(&self.disk(), MntFlags::UMOUNT_NOFOLLOW).expect("unmount the pool's disk");
-        self.mount_disk(image, "rw");
+        // A loop device on top of a failing disk would lose data that the disk never wrote, without an error.
+        let is_disk = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
+        self.mount_disk(image, if is_disk { "rw" } else { "loop" });
         self.forget_pools();
     }
 
@@ -322,4 +317,19 @@ fn unmount(point: &Path) {
         println!("unmount {}: {error}; detaching it", point.display());
         let _ = umount2(point, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH);
     }
+}
+
+/// Runs a program. If it fails, the test fails with its output.
+fn run(command: &mut Command) {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
 }

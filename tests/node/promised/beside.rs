@@ -6,7 +6,7 @@ use crate::{
     node::{LOOP, MIB, UID, expect_written, write},
 };
 use flexvol_testing::{
-    Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, mount_image, patience, tests,
+    Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, patience, tests,
 };
 use nix::mount::{MntFlags, umount2};
 use std::{
@@ -226,17 +226,17 @@ fn damaged(points: &Points) {
         assert!(ended.status.success(), "{program}: {ended:?}");
         String::from_utf8(ended.stdout).unwrap()
     };
-    let path = image.to_str().unwrap();
+    let [image, place] = [&image, &disk].map(|path| path.to_str().unwrap());
     run(
         "mkfs.ext4",
-        &["-q", "-F", "-b", "4096", "-O", "metadata_csum", path],
+        &["-q", "-F", "-b", "4096", "-O", "metadata_csum", image],
     );
-    let root = run("debugfs", &["-R", "bmap <2> 0", path]);
+    let root = run("debugfs", &["-R", "bmap <2> 0", image]);
     let root: u64 = root.trim().parse().unwrap();
     file.write_all_at(b"XXXXXXXX", root * BLOCK + 1000).unwrap();
     file.sync_all().unwrap();
     fs::create_dir(&disk).unwrap();
-    mount_image(&image, &disk, &["-t", "ext4"]);
+    run("mount", &["-t", "ext4", "-o", "loop", image, place]);
     let _mounted = Mounted(disk.clone());
     let error = fs::read_link(disk.join("pool")).unwrap_err();
     assert_eq!(

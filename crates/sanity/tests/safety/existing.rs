@@ -5,7 +5,6 @@ use crate::{
     interrupted::signal,
     vendor::{Running, Vendor, until},
 };
-use flexvol_testing::mount_image;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::{
@@ -24,9 +23,10 @@ fn tool(name: &str, words: &[&str]) {
 /// Mounts an image and runs `work` in it.
 fn inside(image: &Path, at: &Path, work: impl FnOnce(&Path)) {
     fs::create_dir_all(at).unwrap();
-    mount_image(image, at, &[]);
-    work(at);
-    tool("umount", &[at.to_str().unwrap()]);
+    let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+    tool("mount", &["-o", "loop", image, at]);
+    work(Path::new(at));
+    tool("umount", &[at]);
 }
 
 /// Makes a volume with a user's data.
