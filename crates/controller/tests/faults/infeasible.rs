@@ -44,8 +44,7 @@ pub fn for_every_driver() {
                 told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
             })?;
         }
-        let requests = world.server.requests();
-        let mut node_volumes = requests;
+        let mut node_volumes = world.server.requests();
         node_volumes.retain(|asked| asked.starts_with("POST NodeVolume"));
         assert_eq!(
             node_volumes.len(),
